@@ -1,0 +1,58 @@
+"""The command line: a table of commands, each imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+COMMANDS = {
+    "data": "umpteen.cli.data:data",
+    "demo": "umpteen.cli.demo:demo",
+    "evaluate": "umpteen.cli.evaluate:evaluate",
+    "index": "umpteen.cli.index:index",
+    "predict": "umpteen.cli.predict:predict",
+    "presets": "umpteen.cli.presets:presets",
+    "report": "umpteen.cli.report:report",
+    "score": "umpteen.cli.score:score",
+    "train": "umpteen.cli.train:train",
+}
+
+SUMMARIES = {
+    "data": "Check, describe, convert and build data sets.",
+    "demo": "Train the default model on a small real data set and try it.",
+    "evaluate": "Metrics of a run on a data set.",
+    "index": "Build a search index for a run and measure its recall.",
+    "predict": "Labels for texts, one JSON line each.",
+    "presets": "List the presets.",
+    "report": "Write one HTML page with plots of a run.",
+    "score": "Metrics of anybody's predictions.",
+    "train": "Train a model.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands from a table and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands, by name."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(package_name="umpteen")
+def main() -> None:
+    """Assign the few right labels out of umpteen to a piece of text."""

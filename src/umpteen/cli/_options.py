@@ -1,0 +1,82 @@
+"""What every command shares: error sentences, JSON or table output, progress. No logic of its own."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from umpteen.errors import UmpteenError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+format_option = click.option(
+    "--format", "data_format", metavar="NAME", help="The data's format, if it is not recognised."
+)
+device_option = click.option(
+    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
+)
+
+
+def sentences(function: Function) -> Function:
+    """Turn our own errors into one sentence on stderr and exit code 1.
+
+    ``UMPTEEN_TRACEBACK=1`` shows the traceback instead.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UmpteenError as error:
+            if os.environ.get("UMPTEEN_TRACEBACK"):
+                raise
+            say(f"umpteen: {error}")
+            sys.exit(1)
+        except OSError as error:
+            if os.environ.get("UMPTEEN_TRACEBACK"):
+                raise
+            if isinstance(error, BrokenPipeError):
+                # The reader went away (head, less); nothing is wrong and nobody is listening.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(0)
+            say(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")
+            sys.exit(1)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def say(text: str) -> None:
+    """Talk to the person at the terminal (stderr); stdout is for data."""
+    click.echo(text, err=True)
+
+
+def write_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
+    """A plain aligned table on stdout; numbers to the right, two decimals."""
+    cells = [[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+    widths = [max(len(h), *(len(r[i]) for r in cells), 0) for i, h in enumerate(headers)]
+    right = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(headers))]
+    if title:
+        click.echo(title)
+    for line in [list(headers), ["-" * w for w in widths], *cells]:
+        parts = [
+            c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)
+        ]
+        click.echo("  ".join(parts).rstrip())
+
+
+def existing(path: str) -> Path:
+    """A path as Path; ``-`` stays as it is."""
+    return Path(path)

@@ -1,0 +1,1 @@
+"""From disk to batches: data sets, label sets, formats, tokens, pools and samplers."""

@@ -1,0 +1,139 @@
+"""The label set: the only owner of label order, ids and texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from umpteen.errors import DataError, LabelMismatch
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """Labels in a fixed order: row l has the user's ``ids[l]`` and a title and content to read.
+
+    Ids are strings and belong to the user; rows are ours and never leave a run. The fingerprint is
+    stored with every part that depends on the order.
+
+    Example:
+        >>> labels = LabelSet(["a", "b"], ["apple", "pear"])
+        >>> labels.row("b"), labels.texts[1]
+        (1, 'pear')
+    """
+
+    ids: Sequence[str]
+    titles: Sequence[str]
+    contents: Sequence[str] | None = None
+    """Longer descriptions, or None where no label has any."""
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.titles):
+            raise DataError(f"{len(self.ids)} label ids but {len(self.titles)} label texts")
+        if self.contents is not None and len(self.contents) != len(self.ids):
+            raise DataError(f"{len(self.ids)} label ids but {len(self.contents)} label contents")
+        if len(self.rows) != len(self.ids):
+            seen: set[str] = set()
+            double = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+            raise DataError(
+                f"label id {double!r} is there twice; every label needs an id of its own"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """From id to row."""
+        return {label_id: row for row, label_id in enumerate(self.ids)}
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """What a person reads: the title, or the id where there is no title."""
+        return _Readable(self)
+
+    def row(self, label_id: str) -> int:
+        """The row of an id.
+
+        Raises:
+            DataError: If no label has this id.
+        """
+        try:
+            return self.rows[label_id]
+        except KeyError:
+            raise DataError(f"no label has the id {label_id!r}") from None
+
+    def encoder_texts(self, which: str = "all") -> list[str]:
+        """What the encoder reads of each label: ``"title"`` or ``"all"`` (title and content)."""
+        return join_texts(self.titles, self.contents, which)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of ids and texts in their order."""
+        digest = hashlib.sha256()
+        contents = self.contents if self.contents is not None else [""] * len(self.ids)
+        for fields in zip(self.ids, self.titles, contents, strict=True):
+            for field in fields:
+                raw = field.encode("utf-8", "surrogatepass")
+                digest.update(len(raw).to_bytes(8, "little"))
+                digest.update(raw)
+        return digest.hexdigest()[:32]
+
+    def require_same(self, other: LabelSet, *, ours: str, theirs: str) -> None:
+        """Raise unless the other set has the same ids in the same order.
+
+        Args:
+            other: The set to compare with.
+            ours: What this set belongs to, for the message.
+            theirs: What the other belongs to.
+
+        Raises:
+            LabelMismatch: With the first label that differs.
+        """
+        if list(self.ids) == list(other.ids):
+            return
+        first = next(
+            (
+                row
+                for row, pair in enumerate(zip(self.ids, other.ids, strict=False))
+                if pair[0] != pair[1]
+            ),
+            min(len(self), len(other)),
+        )
+        mine = repr(self.ids[first]) if first < len(self) else "nothing"
+        others = repr(other.ids[first]) if first < len(other) else "nothing"
+        raise LabelMismatch(
+            f"{ours} has {len(self)} labels (fingerprint {self.fingerprint[:12]}) and {theirs} has "
+            f"{len(other)} (fingerprint {other.fingerprint[:12]}); they first differ at row {first}: "
+            f"{mine} against {others}"
+        )
+
+
+class _Readable(Sequence[str]):
+    """Titles with ids in the empty places, without a copy of the list."""
+
+    def __init__(self, labels: LabelSet) -> None:
+        self._labels = labels
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __getitem__(self, row):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN204
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        return self._labels.titles[row] or self._labels.ids[row]
+
+
+def join_texts(titles: Sequence[str], contents: Sequence[str] | None, which: str) -> list[str]:
+    """Title alone, or title and content as one text.
+
+    Example:
+        >>> join_texts(["a", "b"], ["", "more"], "all")
+        ['a', 'b more']
+    """
+    if which not in ("title", "all"):
+        raise DataError(f"text must be 'title' or 'all', not {which!r}")
+    if which == "title" or contents is None:
+        return list(titles)
+    return [f"{title} {content}".strip() for title, content in zip(titles, contents, strict=True)]

@@ -1,0 +1,66 @@
+"""Every error umpteen raises on purpose, as one small family.
+
+The command line prints the message as one sentence and exits with 1; a service maps the same classes
+to HTTP codes. Nothing here imports the rest of the package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class UmpteenError(Exception):
+    """Something the user can understand and mend; the message says what, where and how."""
+
+
+class ConfigError(UmpteenError):
+    """A setting is unknown, of the wrong type, or contradicts another."""
+
+
+class DataError(UmpteenError):
+    """Input data is damaged, inconsistent or not in the stated format.
+
+    Args:
+        message: What was found and what was expected.
+        path: The file it was found in.
+        line: The line (counted from 1) or, for tables, the row.
+        column: The column's name, for tables.
+
+    Example:
+        >>> str(DataError("expected a list of labels", path="a.jsonl", line=3))
+        'a.jsonl, line 3: expected a list of labels'
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | Path | None = None,
+        line: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        place = [str(path)] if path is not None else []
+        if line is not None:
+            place.append(f"line {line}")
+        if column is not None:
+            place.append(f"column {column!r}")
+        super().__init__(f"{', '.join(place)}: {message}" if place else message)
+        self.path = path
+        self.line = line
+        self.column = column
+
+
+class LabelMismatch(UmpteenError):
+    """Two parts that must speak of the same labels do not."""
+
+
+class RunError(UmpteenError):
+    """A run folder is missing, incomplete or damaged."""
+
+
+class TrainingStopped(UmpteenError):
+    """Training cannot go on (a loss that is not finite, say); the message says how to continue."""
+
+
+class MissingExtra(UmpteenError):
+    """An optional package is needed and not installed; the message has the pip line."""

@@ -1,0 +1,35 @@
+"""Optional packages: import them where they are used, or say which extra brings them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+from umpteen.errors import MissingExtra
+
+
+def require(module: str, *, extra: str) -> ModuleType:
+    """Import an optional module.
+
+    Args:
+        module: The module to import, such as ``"faiss"``.
+        extra: The extra of umpteen that installs it.
+
+    Returns:
+        The imported module.
+
+    Raises:
+        MissingExtra: If it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(
+            f"{module} is not installed; install it with: pip install 'umpteen[{extra}]'"
+        ) from error
+
+
+def installed(module: str) -> bool:
+    """Whether a top-level module could be imported, without importing it."""
+    return importlib.util.find_spec(module) is not None

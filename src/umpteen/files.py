@@ -1,0 +1,112 @@
+"""Writing without half-written results: temporary name, fsync, rename. Reading JSON with a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from umpteen.errors import UmpteenError
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it into place when the block ends well.
+
+    After an error or a kill the old file, if there was one, is untouched.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder; rename it to ``path`` when the block ends well.
+
+    Args:
+        path: The folder to make.
+        replace: Whether an existing folder is put aside and removed afterwards.
+
+    Yields:
+        The temporary folder to fill.
+
+    Raises:
+        UmpteenError: If the folder exists with something in it and ``replace`` is False.
+    """
+    path = Path(path)
+    if not replace and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UmpteenError(f"{path} exists already; remove it or name another place")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    token = uuid.uuid4().hex[:8]
+    temporary = path.with_name(f".{path.name}.{token}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                sync(file)
+        old = path.with_name(f".{path.name}.{token}.old.tmp")
+        if path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
+        sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Ask the system to put a file or folder on the disk before we go on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write JSON atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(
+            json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
+        )
+
+
+def read_json(path: str | Path, *, error: type[UmpteenError] = UmpteenError) -> Any:
+    """Read JSON.
+
+    Args:
+        path: The file.
+        error: The class to raise.
+
+    Returns:
+        The value.
+
+    Raises:
+        UmpteenError: (of the given class) if the file is missing or not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise error(f"{path} is missing") from None
+    except (ValueError, OSError) as cause:
+        raise error(f"{path} cannot be read as JSON: {cause}") from cause
+
+
+def digest(path: str | Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,0 +1,102 @@
+"""The small values that travel between the parts: ragged tokens, positives and the top-k labels.
+
+Arrays only, no behaviour that needs a model, and no torch at import.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class NamesLabels(Protocol):
+    """Whatever can turn label rows into the user's ids and texts (a LabelSet)."""
+
+    @property
+    def ids(self) -> Any:
+        """The user's label ids in row order."""
+
+    @property
+    def texts(self) -> Any:
+        """The labels' texts in row order."""
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Token ids of several texts in one flat array, without padding.
+
+    Text i is ``ids[offsets[i] : offsets[i + 1]]``. The arrays are NumPy on the host and torch
+    tensors on a device; both have the same two fields.
+    """
+
+    ids: Any
+    """(T,) token ids of all texts, one after the other."""
+    offsets: Any
+    """(B + 1,) where each text starts; the last entry is T."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True)
+class Positives:
+    """The relevant (query, candidate) pairs of a block of scores.
+
+    Pairs, never a dense matrix. ``targets`` are in (0, 1]; 1 for ordinary relevance.
+    """
+
+    rows: Any
+    """(P,) position of the query in the block."""
+    cols: Any
+    """(P,) position of the candidate in the block."""
+    targets: Any
+    """(P,) how relevant."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def transposed(self) -> Positives:
+        """The same pairs seen from the candidates."""
+        return Positives(self.cols, self.rows, self.targets)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The one prediction type of library, command line and evaluation.
+
+    Scores fall along a row; equal scores are ordered by the smaller row; places without a
+    prediction hold row -1 and score -inf, always at the end.
+    """
+
+    rows: NDArray[np.int64]
+    """(N, K) label rows, -1 where there is none."""
+    scores: NDArray[np.float32]
+    """(N, K) their scores."""
+    labels: NamesLabels | None = None
+    """The label set the rows speak of; needed by ``ids`` and ``texts`` alone."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ids(self) -> list[list[str]]:
+        """The user's label ids, one list per query, without the empty places."""
+        return self._named("ids")
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The labels' texts, one list per query, without the empty places."""
+        return self._named("texts")
+
+    def _named(self, field: str) -> list[list[str]]:
+        if self.labels is None:
+            raise ValueError("this TopK was made without a label set; only .rows and .scores exist")
+        names = getattr(self.labels, field)
+        return [[names[row] for row in line if row >= 0] for line in self.rows.tolist()]
+
+    def cut(self, k: int) -> TopK:
+        """The first k places."""
+        return TopK(self.rows[:, :k], self.scores[:, :k], self.labels)
