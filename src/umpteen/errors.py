@@ -23,7 +23,8 @@ class DataError(UmpteenError):
     Args:
         message: What was found and what was expected.
         path: The file it was found in.
-        line: The line (counted from 1) or, for tables, the row.
+        line: The line, counted from 1.
+        row: The row of a table whose file has no lines, counted from 1.
         column: The column's name, for tables.
 
     Example:
@@ -37,16 +38,20 @@ class DataError(UmpteenError):
         *,
         path: str | Path | None = None,
         line: int | None = None,
+        row: int | None = None,
         column: str | None = None,
     ) -> None:
         place = [str(path)] if path is not None else []
         if line is not None:
             place.append(f"line {line}")
+        if row is not None:
+            place.append(f"row {row}")
         if column is not None:
             place.append(f"column {column!r}")
         super().__init__(f"{', '.join(place)}: {message}" if place else message)
         self.path = path
         self.line = line
+        self.row = row
         self.column = column
 
 

@@ -1,0 +1,7 @@
+"""From token ids to vectors: encoders, heads and label vectors."""
+
+ENCODERS = {
+    "bag": "umpteen.model.frugal.bag:BagEncoder",
+    "convolution": "umpteen.model.frugal.convolution:ConvolutionEncoder",
+    "transformer": "umpteen.model.transformer:TransformerEncoder",
+}

@@ -1,0 +1,18 @@
+"""Data sets made from packages on this machine: one file per source, each with ``build(...)``.
+
+``build`` takes plain options and returns a Dataset; writing it to disk is the caller's.
+"""
+
+from __future__ import annotations
+
+SOURCES = {
+    "debian": "umpteen.data.sources.debian:build",
+    "icd10": "umpteen.data.sources.icd10:build",
+    "wordnet": "umpteen.data.sources.wordnet:build",
+}
+
+SUMMARIES = {
+    "debian": "Debian packages and what they depend on, recommend and suggest (apt's lists)",
+    "icd10": "clinical terms and their ICD-10-CM codes (PyPI package simple-icd-10-cm)",
+    "wordnet": "WordNet synsets and the synsets they are related to (Debian's wordnet-base)",
+}

@@ -1,0 +1,1 @@
+"""Encoders that need no download and train on a CPU: token vectors and a little on top."""

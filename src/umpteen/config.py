@@ -1,0 +1,366 @@
+"""Every setting of a run, as frozen dataclasses; TOML and ``key=value`` in, JSON out.
+
+Config objects stop at ``build.py`` and ``training/``: the parts take plain arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from umpteen.errors import ConfigError
+from umpteen.registry import suggest
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is read of the data."""
+
+    text: str = "all"
+    """``title`` leaves contents out; ``all`` reads title and content."""
+    max_tokens: int = 32
+    """Longer texts are cut."""
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What turns text into vectors."""
+
+    name: str = "bag"
+    """``bag``, ``convolution``, or a folder or hub name of a Hugging Face encoder."""
+    pooling: str = "mean"
+    """``mean`` or ``first`` (transformers)."""
+    table: str = "auto"
+    """First token vectors of a frugal encoder: ``static`` (the packaged table), ``random`` (with a
+    tokenizer learned from the data), or ``auto``: static where it is installed."""
+    dim: int = 256
+    """Size of random token vectors."""
+    vocabulary: int = 30000
+    """Most tokens of a learned tokenizer."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Further arguments of a frugal encoder."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Heads and label vectors."""
+
+    heads: tuple[str, ...] = ("dual", "classifier")
+    """``dual``, ``classifier``, or both."""
+    dim: int = 256
+    """Size of each head's vectors."""
+    dropout: float = 0.1
+    """Of the heads."""
+    label_dropout: float = 0.0
+    """Of the label vectors."""
+    label_init: str = "text"
+    """First label vectors: ``text`` (the classifier head's vector of the label's text) or ``zeros``."""
+    dual_temperature: float = 0.05
+    """Cosines are divided by this."""
+    classifier_temperature: float = 0.05
+    """Inner products with label vectors are divided by this."""
+    learn_temperatures: bool = False
+    """Whether the temperatures are trained."""
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """What is minimised."""
+
+    dual: str = "decoupled_softmax"
+    """Objective of the dual head."""
+    classifier: str = "decoupled_softmax"
+    """Objective of the classifier."""
+    reduction: str = "pal-n"
+    """How a query's positives are weighed: ``pal-n`` (mean) or ``pal`` (sum)."""
+    dual_share: float = 0.5
+    """lambda: weight of the dual head's loss; the classifier's is the rest."""
+    dual_forward: float = 0.5
+    """lambda_D: weight of queries-to-labels in the dual loss; labels-to-queries is the rest."""
+    classifier_forward: float = 0.5
+    """lambda_C: the same for the classifier."""
+    bce: float = 0.0
+    """Weight of an added binary cross-entropy on the classifier."""
+
+
+@dataclass(frozen=True)
+class PoolConfig:
+    """Which labels a batch sees."""
+
+    positives: int = 3
+    """beta: positives drawn for each query."""
+    negatives: int = 6
+    """eta: hard negatives drawn for each query."""
+    most_labels: int = 0
+    """Cap on the pool; 0 for none."""
+    extra_positives: int = 0
+    """Further positives per query for the classifier alone."""
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """Which queries go together."""
+
+    size: int = 512
+    """Queries per batch (clusters may make it up to 1.5 times as large)."""
+    clustered: bool = True
+    """Whether batches are clusters of similar queries."""
+    cluster_size: int = 0
+    """Queries per cluster; 0 makes a cluster a batch, a smaller number joins several."""
+    refresh_epochs: int = 5
+    """Epochs between refreshes of clusters and hard negatives."""
+    first_refresh: int = 0
+    """The epoch of the first refresh; batches are random before it."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Optimization, precision and checkpoints."""
+
+    epochs: int = 20
+    """Passes over the training queries."""
+    lr_encoder: float | None = None
+    """Learning rate of the encoder; by default 1e-4 for transformers and 2e-3 for frugal ones."""
+    lr_heads: float | None = None
+    """Learning rate of the heads; by default twice the transformer's, or the frugal encoder's."""
+    lr_labels: float = 1e-3
+    """Learning rate of the label vectors."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay."""
+    warmup: float = 0.05
+    """Share of the run in which the rates rise, before the cosine."""
+    clip_norm: float = 0.0
+    """Largest gradient norm of encoder and heads; 0 for no clipping."""
+    precision: str = "auto"
+    """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on a GPU."""
+    checkpoint_seconds: float = 120.0
+    """At least this long between checkpoints; 0 saves after every step."""
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """The part of train that chooses the best model."""
+
+    share: float = 0.03
+    """Share of the training queries held out where the data has no validation split; 0 for none."""
+    most: int = 2000
+    """Hold out at most this many."""
+    every_epochs: int = 1
+    """Epochs between validations."""
+    select: str = "nDCG@5"
+    """The metric (of the best available head) that chooses the best model."""
+    patience: int = 0
+    """Stop after this many validations without a better one; 0 never stops early."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A whole run."""
+
+    seed: int = 17
+    """Decides every draw."""
+    data: DataConfig = DataConfig()
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    model: ModelConfig = ModelConfig()
+    loss: LossConfig = LossConfig()
+    pool: PoolConfig = PoolConfig()
+    batches: BatchConfig = BatchConfig()
+    train: TrainConfig = TrainConfig()
+    validation: ValidationConfig = ValidationConfig()
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{key} must be {rule}, not {value!r}"
+            for key, value, rule, holds in _checks(self)
+            if not holds
+        ]
+        if problems:
+            raise ConfigError("; ".join(problems))
+
+
+def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
+    yield "data.text", c.data.text, "title or all", c.data.text in ("title", "all")
+    yield "encoder.table", c.encoder.table, "auto, static or random", (
+        c.encoder.table in ("auto", "static", "random")
+    )
+    yield "model.label_init", c.model.label_init, "text or zeros", (
+        c.model.label_init in ("text", "zeros")
+    )
+    yield "train.precision", c.train.precision, "auto, fp32 or bf16", (
+        c.train.precision in ("auto", "fp32", "bf16")
+    )
+    yield "model.heads", list(c.model.heads), "some of dual and classifier", (
+        bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}
+    )
+    for key in (
+        "data.max_tokens", "encoder.dim", "encoder.vocabulary", "model.dim",
+        "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
+        "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
+    ):  # fmt: skip
+        yield key, get(c, key), "above 0", get(c, key) > 0
+    for key in (
+        "seed", "pool.negatives", "pool.most_labels", "pool.extra_positives",
+        "batches.cluster_size", "batches.first_refresh", "train.lr_labels", "train.weight_decay",
+        "train.clip_norm", "train.checkpoint_seconds", "validation.most", "validation.patience",
+        "loss.bce",
+    ):  # fmt: skip
+        yield key, get(c, key), "0 or more", get(c, key) >= 0
+    for key in (
+        "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
+    ):  # fmt: skip
+        yield key, get(c, key), "between 0 and 1", 0 <= get(c, key) <= 1
+    for key in ("model.dropout", "model.label_dropout", "validation.share"):
+        yield key, get(c, key), "at least 0 and below 1", 0 <= get(c, key) < 1
+
+
+def get(config: RunConfig, key: str) -> Any:
+    """The value of a dotted key.
+
+    Example:
+        >>> get(RunConfig(), "train.epochs")
+        20
+    """
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def from_mapping(values: Mapping[str, Any], *, source: str) -> RunConfig:
+    """A config from nested values; everything wrong is reported at once.
+
+    Args:
+        values: Sections and keys, as a TOML file holds them.
+        source: Where they come from, for the message.
+
+    Returns:
+        The config, with defaults for what is left out.
+
+    Raises:
+        ConfigError: Naming each unknown key and wrong type.
+    """
+    problems: list[str] = []
+    config = _fill(RunConfig, values, "", problems)
+    if problems:
+        raise ConfigError(f"{source}: " + "; ".join(problems))
+    try:
+        return RunConfig(**config)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Nested values with ``section.key=value`` strings laid over them.
+
+    Example:
+        >>> with_overrides({"train": {"epochs": 3}}, ["train.epochs=5", "seed=1"])
+        {'train': {'epochs': 5}, 'seed': 1}
+    """
+    merged: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
+    }
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {override!r}: expected section.key=value")
+        *sections, name = key.strip().split(".")
+        place = merged
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"--set {override!r}: {section!r} is not a section")
+        place[name] = _parse(text.strip())
+    return merged
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The values of a preset by name, or of a TOML file (or a run's config.json) by path.
+
+    Raises:
+        ConfigError: If there is neither.
+    """
+    path = Path(name)
+    if path.suffix in (".toml", ".json"):
+        return _read_file(path)
+    known = preset_names()
+    if name not in known:
+        raise ConfigError(
+            f"preset {name!r} is not known. Known: {', '.join(known)}; or name a .toml file."
+            + suggest(name, known)
+        )
+    text = resources.files("umpteen").joinpath("presets", f"{name}.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package."""
+    folder = resources.files("umpteen").joinpath("presets")
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    """The config as JSON values."""
+    return dataclasses.asdict(config)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    from umpteen.files import read_json
+
+    if path.suffix == ".json":
+        values = read_json(path, error=ConfigError)
+        return typing.cast(dict[str, Any], values.get("config", values))
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"preset file {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def _parse(text: str) -> Any:
+    """A TOML value; anything that is none is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _fill(kind: type, values: Mapping[str, Any], prefix: str, problems: list[str]) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in hints:
+            problems.append(f"unknown setting {prefix}{key!s}.{suggest(key, hints)}".rstrip("."))
+        elif dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, Mapping):
+                problems.append(f"{prefix}{key} must be a section, not {value!r}")
+                continue
+            inner = typing.cast(type, hints[key])
+            result[key] = inner(**_fill(inner, value, f"{prefix}{key}.", problems))
+        else:
+            result[key] = _typed(value, hints[key], f"{prefix}{key}", problems)
+    return result
+
+
+def _typed(value: Any, hint: Any, key: str, problems: list[str]) -> Any:
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in kinds:
+        return None
+    for kind in kinds:
+        origin = typing.get_origin(kind) or kind
+        if origin is float and isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if origin is tuple and isinstance(value, list | tuple):
+            return tuple(value)
+        if isinstance(value, origin) and (origin is bool or not isinstance(value, bool)):
+            return value
+    names = " or ".join(getattr(k, "__name__", str(k)) for k in kinds if k is not type(None))
+    problems.append(f"{key} must be {names}, not {value!r}")
+    return value

@@ -1,0 +1,20 @@
+"""Top-k against truth becomes numbers: the table of metrics. Each has a file of its own."""
+
+METRICS = {
+    "C": "umpteen.metrics.coverage:Coverage",
+    "MRR": "umpteen.metrics.reciprocal_rank:ReciprocalRank",
+    "MacroF1": "umpteen.metrics.macro_f1:MacroF1",
+    "P": "umpteen.metrics.precision:Precision",
+    "PSP": "umpteen.metrics.propensity:PropensityPrecision",
+    "PSnDCG": "umpteen.metrics.propensity:PropensityNDCG",
+    "R": "umpteen.metrics.recall:Recall",
+    "RP": "umpteen.metrics.recall:RPrecision",
+    "nDCG": "umpteen.metrics.ndcg:NDCG",
+}
+"""What a metric is called in front of ``@k``, and where it lives."""
+
+# After the table, which the parser reads.
+from umpteen.metrics.base import Hits, Metric, PerQuery  # noqa: E402
+from umpteen.metrics.parsing import DEFAULT_METRICS, parse, parse_all  # noqa: E402
+
+__all__ = ["DEFAULT_METRICS", "METRICS", "Hits", "Metric", "PerQuery", "parse", "parse_all"]

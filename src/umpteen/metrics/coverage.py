@@ -1,0 +1,35 @@
+"""Coverage: how much of the label set is ever predicted right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from umpteen.metrics.base import Hits, check_k
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """C@k: labels hit at least once in the first k places, over labels that have a positive.
+
+    A number over labels, not over queries: it tells whether the tail is reached at all, which P@k
+    hides. It grows with the number of queries, so compare on the same split.
+
+    Example:
+        >>> str(Coverage(5))
+        'C@5'
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
+
+    def mean(self, hits: Hits) -> float:
+        """Labels hit over labels that could be hit; 0 where none could."""
+        possible = np.count_nonzero(hits.labels_with_positives)
+        return len(np.unique(hits.hit_labels(self.k))) / possible if possible else 0.0
+
+    def __str__(self) -> str:
+        return f"C@{self.k}"

@@ -1,0 +1,86 @@
+"""A bag of token vectors with a residual block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from umpteen.model.encoder import to_device
+from umpteen.types import Ragged
+
+
+class BagEncoder(nn.Module):
+    """The weighted mean of trainable token vectors, then a residual block.
+
+    h = m + W2 relu(W1 m), with m the mean of the text's token vectors, each scaled by a trainable
+    weight of its token.
+
+    What it is for: short text on a CPU; trains in minutes and answers in well under a millisecond.
+    When to take its neighbour: where word order matters (names, phrases) ``convolution``; with a
+    GPU ``transformer``.
+    Cost: one vector addition per token and two small products per text; a step touches only the
+    vectors of the tokens it saw.
+    Source: the base model of the Astec family (Dahiya et al., DeepXML, 2021).
+
+    Args:
+        table: (V, D) first token vectors.
+        hidden: Width of the residual block; 0 leaves it out.
+        dropout: On the mean, while training.
+    """
+
+    def __init__(self, table: Tensor, *, hidden: int = 512, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.dim = table.shape[1]
+        self.table = nn.Parameter(table.clone())
+        self.weights = nn.Parameter(torch.zeros(len(table), 1))
+        self.dropout = nn.Dropout(dropout)
+        self.hidden = hidden
+        if hidden:
+            self.inner = nn.Linear(self.dim, hidden)
+            self.outer = nn.Linear(hidden, self.dim)
+            nn.init.zeros_(self.outer.weight)  # starts as the plain mean of the vectors
+            nn.init.zeros_(self.outer.bias)
+
+    def forward(self, tokens: Ragged) -> Tensor:
+        """Ragged tokens of B texts to (B, dim)."""
+        device = self.table.device
+        ids = to_device(tokens.ids, device).long()
+        offsets = to_device(tokens.offsets[:-1], device)
+        scale = nn.functional.embedding(ids, self.weights, sparse=True).squeeze(1).exp()  # (T,)
+        total = nn.functional.embedding_bag(
+            ids, self.table, offsets, mode="sum", sparse=True, per_sample_weights=scale
+        )
+        text = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
+        weight = torch.zeros(len(tokens), dtype=scale.dtype, device=device).index_add(
+            0, to_device(text, device), scale
+        )
+        mean = self.dropout(total / weight.unsqueeze(1))  # (B, dim)
+        if not self.hidden:
+            return mean
+        inner = torch.relu(self.inner(mean))
+        return mean + self.outer(inner)
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """The token vectors and their weights."""
+        return [self.table, self.weights]
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Write the weights."""
+        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
+        return {"hidden": self.hidden, "dropout": self.dropout.p}
+
+    @classmethod
+    def load(cls, folder: Path, options: dict[str, Any]) -> Self:
+        """Read what ``save`` wrote."""
+        tensors = load_file(folder / WEIGHTS)
+        encoder = cls(tensors["table"], **options)
+        encoder.load_state_dict(tensors)
+        return encoder
+
+
+WEIGHTS = "encoder.safetensors"

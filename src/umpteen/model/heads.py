@@ -1,0 +1,40 @@
+"""The two heads on top of an encoder: one for the dual encoder, one for the classifier."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+
+class DualHead(nn.Module):
+    """Text vectors for comparison with other texts: normalize(dropout(tanh(linear(h))))."""
+
+    def __init__(self, encoder_dim: int, dim: int, *, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(encoder_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        _keep_geometry_(self.linear)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """(B, encoder_dim) to unit vectors (B, dim)."""
+        return normalize(self.dropout(self.linear(encoded).tanh()), dim=-1)
+
+
+class ClassifierHead(nn.Module):
+    """Query vectors for the label vectors: dropout(linear(h)), of any length."""
+
+    def __init__(self, encoder_dim: int, dim: int, *, dropout: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(encoder_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        _keep_geometry_(self.linear)
+
+    def forward(self, encoded: Tensor) -> Tensor:
+        """(B, encoder_dim) to (B, dim)."""
+        return self.dropout(self.linear(encoded))
+
+
+def _keep_geometry_(linear: nn.Linear) -> None:
+    """Start with orthogonal rows, so that a pretrained encoder's angles survive the projection."""
+    nn.init.orthogonal_(linear.weight)
+    nn.init.zeros_(linear.bias)

@@ -1,0 +1,114 @@
+"""The model: one encoder, one or two heads, one vector per label, two temperatures. No losses here."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from umpteen.errors import ConfigError
+from umpteen.model.heads import ClassifierHead, DualHead
+from umpteen.types import Ragged
+
+HEADS = ("dual", "classifier")
+
+
+class Model(nn.Module):
+    """A shared encoder with a dual-encoder head and a classifier head.
+
+    Args:
+        encoder: An encoder (see ``model/encoder.py``).
+        heads: ``("dual",)``, ``("classifier",)`` or both.
+        dim: Size of both heads' vectors.
+        n_labels: Number of label vectors of the classifier.
+        dropout: Of the heads.
+        label_dropout: Of the label vectors, while training.
+        dual_temperature: Scores of the dual head are cosines over this.
+        classifier_temperature: Scores of the classifier are inner products over this.
+        learn_temperatures: Whether the two are trained.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        *,
+        heads: tuple[str, ...],
+        dim: int,
+        n_labels: int,
+        dropout: float = 0.1,
+        label_dropout: float = 0.0,
+        dual_temperature: float = 0.05,
+        classifier_temperature: float = 1.0,
+        learn_temperatures: bool = False,
+    ) -> None:
+        super().__init__()
+        unknown = set(heads) - set(HEADS)
+        if unknown or not heads:
+            raise ConfigError(f"heads must be some of {', '.join(HEADS)}, not {list(heads)}")
+        self.encoder = encoder
+        self.heads = tuple(h for h in HEADS if h in heads)
+        self.dim = dim
+        self.n_labels = n_labels
+        width = encoder.dim
+        self.dual_head = DualHead(width, dim, dropout=dropout) if "dual" in heads else None
+        self.classifier_head = None
+        self.label_vectors = None
+        if "classifier" in heads:
+            self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
+            self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim))
+        self.label_dropout = nn.Dropout(label_dropout)
+        # Kept as logarithms of 1 / temperature, so that a trained one stays positive.
+        self.log_scales = nn.Parameter(
+            torch.tensor([-math.log(dual_temperature), -math.log(classifier_temperature)]),
+            requires_grad=learn_temperatures,
+        )
+        self.dropout = dropout
+
+    def encode(self, tokens: Ragged) -> Tensor:
+        """Shared text vectors (B, encoder.dim)."""
+        encoded: Tensor = self.encoder(tokens)
+        return encoded
+
+    def dual(self, encoded: Tensor) -> Tensor:
+        """Unit vectors (B, dim) of the dual head."""
+        assert self.dual_head is not None
+        vectors: Tensor = self.dual_head(encoded)
+        return vectors
+
+    def classifier(self, encoded: Tensor) -> Tensor:
+        """Vectors (B, dim) of the classifier head, not normalized."""
+        assert self.classifier_head is not None
+        vectors: Tensor = self.classifier_head(encoded)
+        return vectors
+
+    def label_rows(self, rows: Tensor) -> Tensor:
+        """Label vectors (C, dim) of the given rows; gradients touch these rows alone."""
+        assert self.label_vectors is not None
+        vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
+        dropped: Tensor = self.label_dropout(vectors)
+        return dropped
+
+    def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
+        """Cosines over the temperature: (B, dim) and (C, dim) to (B, C) in float32."""
+        return (queries @ labels.T).float() * self.log_scales[0].exp()
+
+    def classifier_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
+        """Inner products over the temperature: (B, dim) and (C, dim) to (B, C) in float32."""
+        return (queries @ labels.T).float() * self.log_scales[1].exp()
+
+    def query_vectors(self, tokens: Ragged) -> Tensor:
+        """What prediction searches with: both heads' unit vectors side by side, (B, heads * dim)."""
+        encoded = self.encode(tokens)
+        parts = []
+        if self.dual_head is not None:
+            parts.append(self.dual(encoded))
+        if self.classifier_head is not None:
+            parts.append(normalize(self.classifier(encoded), dim=-1))
+        return torch.cat(parts, dim=1)
+
+    def row_parameters(self) -> list[nn.Parameter]:
+        """Parameters of which a step touches few rows."""
+        own = [] if self.label_vectors is None else [self.label_vectors]
+        return [*self.encoder.row_parameters(), *own]  # type: ignore[operator]

@@ -1,0 +1,48 @@
+"""Binary cross-entropy: every candidate is a yes-or-no question of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from umpteen.objectives.base import sum_by_row
+from umpteen.types import Positives
+
+
+class BinaryCrossEntropy:
+    """One-vs-all logistic loss, summed over the candidates.
+
+    row loss = sum over negatives of softplus(s_n)
+             + sum over positives of w_p ( t_p softplus(-s_p) + (1 - t_p) softplus(s_p) )
+
+    with t the target in (0, 1] and w the reduction's weight (1 for ``pal``, its usual reduction).
+
+    What it is for: classifier vectors whose scores should read as probabilities; as a small
+    addition to ``decoupled_softmax`` it sharpens frequent labels and costs some of the rare ones.
+    What it needs: scores without a bound (not cosines over a temperature near 1).
+    When to take its neighbour: for label texts through a dual encoder, ``decoupled_softmax``.
+    Cost: one pass over the scores; merged by a sum, so one streamed pass is enough.
+    """
+
+    def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
+        """Sum of softplus over the block's negatives: (B, C) to (B, 1)."""
+        negatives = scores.index_put(
+            (positives.rows, positives.cols),
+            torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device),
+        )
+        return softplus(negatives).sum(dim=1, keepdim=True)
+
+    def merge(self, stats: Tensor) -> Tensor:
+        """Sum over the blocks."""
+        return stats.sum(dim=0)
+
+    def loss(
+        self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
+    ) -> Tensor:
+        """Negatives and positives of each row that has a positive."""
+        # t softplus(-s) + (1 - t) softplus(s) = softplus(s) - t s
+        terms = weights * (softplus(positive_scores) - positives.targets * positive_scores)  # (P,)
+        counted = torch.zeros(len(stats), dtype=stats.dtype, device=stats.device)
+        counted[positives.rows] = 1.0
+        return stats[:, 0] * counted + sum_by_row(terms, positives.rows, len(stats))

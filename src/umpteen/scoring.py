@@ -1,0 +1,222 @@
+"""From predictions and a split to a report, and from a file to predictions. No metric lives here."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.data.dataset import Propensity, Split
+from umpteen.data.labels import LabelSet
+from umpteen.errors import DataError
+from umpteen.metrics import DEFAULT_METRICS, parse_all
+from umpteen.metrics.bins import contributions
+from umpteen.metrics.hits import drop_filtered, find_hits, put_in_order
+from umpteen.metrics.propensity import inverse_propensities
+from umpteen.types import TopK
+
+DEFAULT = DEFAULT_METRICS
+TIE_RULE = "equal scores: the smaller label row first"
+BIN_K = 5
+
+
+@dataclass(frozen=True)
+class Report:
+    """Metrics in percent, with everything that shaped them."""
+
+    values: dict[str, float]
+    """Metric to percent, in the order asked for."""
+    n: int
+    """Queries, those without positives included; they count as 0."""
+    propensity: Propensity
+    bins: tuple[float, ...]
+    """What each of five label-frequency bins, head to tail, brings to P@5 (their sum), percent."""
+    n_without_positives: int
+    """Queries without positives once filters are applied."""
+    n_filters: int
+    """Filter pairs taken out of truth and predictions."""
+    width: int
+    """Places per query that were given; beyond them everything is a miss."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for a JSON document."""
+        return {
+            "metrics": dict(self.values),
+            "propensity": asdict(self.propensity),
+            "n": self.n,
+            "bins": list(self.bins),
+            "queries_without_positives": self.n_without_positives,
+            "filter_pairs": self.n_filters,
+            "width": self.width,
+            "ties": TIE_RULE,
+        }
+
+
+def score(
+    topk: TopK,
+    split: Split,
+    *,
+    label_counts: NDArray[np.int64],
+    n_train: int,
+    propensity: Propensity,
+    metrics: Sequence[str] = DEFAULT,
+) -> Report:
+    """Compare predictions with a split.
+
+    Filter pairs leave the truth and the predictions, later places moving up, so search more than k
+    where there are filters. Every query counts: one without positives adds 0 to P, nDCG, R, RP
+    and MRR, and nothing to either side of PSP and PSnDCG.
+
+    Args:
+        topk: Predictions for every query of the split.
+        split: The truth and its filters.
+        label_counts: (L,) training queries of each label, before any augmentation.
+        n_train: Training queries, before any augmentation.
+        propensity: The data set's constants.
+        metrics: What to compute, such as ``["P@1", "PSP@5"]``.
+
+    Returns:
+        The report.
+
+    Raises:
+        ConfigError: If metrics are not known, all of them named.
+        DataError: If the parts do not fit together.
+    """
+    chosen = parse_all(metrics)
+    counts = np.asarray(label_counts)
+    if counts.size and counts.max() > n_train:
+        raise DataError(
+            f"a label counts {counts.max()} training queries of {n_train}; "
+            "counts and number must come from the same training split"
+        )
+    weights = inverse_propensities(counts, n_train, propensity.a, propensity.b)
+    kept = drop_filtered(put_in_order(topk), split.filters, split.targets.shape[1])
+    hits = find_hits(
+        kept, split.filtered_targets(), inverse_propensities=weights, label_counts=counts
+    )
+    return Report(
+        values={str(metric): 100.0 * metric.mean(hits) for metric in chosen},
+        n=len(hits),
+        propensity=propensity,
+        bins=tuple((100.0 * contributions(hits, BIN_K)).tolist()),
+        n_without_positives=int(np.count_nonzero(hits.n_positives == 0)),
+        n_filters=len(split.filters),
+        width=topk.rows.shape[1],
+    )
+
+
+def read_predictions(
+    handle: BinaryIO, labels: LabelSet, n: int, *, name: str = "predictions"
+) -> tuple[TopK, int]:
+    """Read one JSON line per query: ``{"labels": [ids, best first]}``, plain or gzip.
+
+    An element is an id or ``{"id": .., "score": ..}``. Without scores the order of the line is
+    kept. An id that no label has keeps its place as a miss (row -1 with a score).
+
+    Args:
+        handle: An open binary file.
+        labels: The data's labels.
+        n: How many lines there must be.
+        name: What the file is called in errors.
+
+    Returns:
+        The predictions, and how many ids were not known.
+
+    Raises:
+        DataError: With file and line, if a line is damaged, repeats an id, is not in order of
+            its scores, or if the number of lines is not n.
+    """
+    rows, scores, lengths = array("q"), array("d"), array("q")
+    unknown = lines = 0
+    for lines, line in enumerate(_read_lines(handle, name), start=1):
+        try:
+            ids, line_scores = _parse_line(line)
+        except ValueError as error:
+            raise DataError(str(error), path=name, line=lines) from None
+        found = [labels.rows.get(label_id, -1) for label_id in ids]
+        unknown += found.count(-1)
+        rows.extend(found)
+        scores.extend(line_scores)
+        lengths.append(len(ids))
+    if lines != n:
+        raise DataError(f"{lines} lines for {n} queries; write one line per query", path=name)
+    return _pad(
+        np.asarray(rows), np.asarray(scores), np.asarray(lengths, np.int64), labels
+    ), unknown
+
+
+def _read_lines(handle: BinaryIO, name: str) -> Iterator[bytes]:
+    buffered = io.BufferedReader(cast(io.RawIOBase, handle))
+    packed = buffered.peek(2)[:2] == b"\x1f\x8b"
+    try:
+        yield from gzip.GzipFile(fileobj=buffered) if packed else buffered
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"the gzip file is damaged: {error}", path=name) from error
+
+
+def _parse_line(line: bytes) -> tuple[list[str], list[float]]:
+    """Ids and falling scores of one line; a ValueError says what is wrong with it."""
+    if not line.strip():
+        raise ValueError('an empty line; write {"labels": []} where there is no prediction')
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    elements = value.get("labels") if isinstance(value, dict) else None
+    if not isinstance(elements, list):
+        raise ValueError('expected an object with a list, {"labels": [ids, best first]}')
+    scored = [isinstance(element, dict) for element in elements]
+    if any(scored) and not all(scored):
+        raise ValueError("ids and objects are mixed; write one or the other")
+    if not any(scored):
+        ids = [_as_id(element) for element in elements]
+        scores = [-float(place) for place in range(len(ids))]
+    else:
+        ids = [_as_id(element.get("id")) for element in elements]
+        scores = [_as_score(element.get("score")) for element in elements]
+    if len(set(ids)) != len(ids):
+        double = next(label_id for place, label_id in enumerate(ids) if label_id in ids[:place])
+        raise ValueError(f"label id {double!r} is there twice; a label can be predicted once")
+    if any(left < right for left, right in zip(scores, scores[1:], strict=False)):
+        raise ValueError("scores rise along the line; write the best label first")
+    return ids, scores
+
+
+def _as_id(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(f"expected a label id (text or whole number), got {json.dumps(value)[:60]}")
+
+
+def _as_score(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    raise ValueError(f"expected a finite score for every label, got {json.dumps(value)[:60]}")
+
+
+def _pad(
+    rows: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    lengths: NDArray[np.int64],
+    labels: LabelSet,
+) -> TopK:
+    shape = (len(lengths), max(1, int(lengths.max(initial=0))))
+    filled = np.arange(shape[1]) < lengths[:, None]  # (N, K), in the order the values came
+    all_rows = np.full(shape, -1, np.int64)
+    all_scores = np.full(shape, -np.inf, np.float32)
+    all_rows[filled] = rows
+    all_scores[filled] = scores
+    return TopK(all_rows, all_scores, labels)

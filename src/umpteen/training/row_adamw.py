@@ -1,0 +1,78 @@
+"""AdamW that touches only the rows a step has gradients for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class RowAdamW(torch.optim.Optimizer):
+    """Row-wise lazy AdamW for tables with sparse gradients.
+
+    For each row r with a gradient g at step t, last touched at step u (0 at first):
+
+        m_r = beta1^(t - u) m_r + (1 - beta1) g        what AdamW's moments would be, had the
+        v_r = beta2^(t - u) v_r + (1 - beta2) g^2      gradients in between been zero
+        w_r = w_r (1 - lr decay)^(t - u) - lr (m_r / (1 - beta1^t)) / (sqrt(v_r / (1 - beta2^t)) + eps)
+
+    Moments and bias corrections equal those of dense AdamW that saw zeros in between. What is left
+    out is the movement a row would have made by momentum alone in the skipped steps; the decay of
+    the skipped steps is made up for with the present learning rate. A row touched at every step is
+    updated exactly as by ``torch.optim.AdamW``.
+
+    Args:
+        params: Parameters or groups; gradients must be sparse with one sparse dimension.
+        lr: Learning rate.
+        betas: Decay of the moments.
+        eps: Added to the denominator.
+        weight_decay: Decoupled decay.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Update the rows that have gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = 0
+            state["mean"] = torch.zeros_like(parameter)
+            state["square"] = torch.zeros_like(parameter)
+            state["touched"] = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
+        state["step"] += 1
+        step = state["step"]
+        gradient = parameter.grad.coalesce()  # type: ignore[union-attr]
+        rows, values = gradient.indices()[0], gradient.values()  # (R,), (R, D)
+        beta1, beta2 = group["betas"]
+        skipped = (step - state["touched"][rows]).to(values.dtype).unsqueeze(1)  # (R, 1), t - u
+        mean = state["mean"][rows] * beta1**skipped + (1 - beta1) * values
+        square = state["square"][rows] * beta2**skipped + (1 - beta2) * values * values
+        weights = parameter[rows]
+        if group["weight_decay"]:
+            weights = weights * (1 - group["lr"] * group["weight_decay"]) ** skipped
+        denominator = (square / (1 - beta2**step)).sqrt() + group["eps"]
+        weights = weights - group["lr"] * (mean / (1 - beta1**step)) / denominator
+        parameter.index_copy_(0, rows, weights)
+        state["mean"].index_copy_(0, rows, mean)
+        state["square"].index_copy_(0, rows, square)
+        state["touched"][rows] = step
