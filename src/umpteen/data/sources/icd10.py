@@ -95,7 +95,7 @@ class _Queries:
         self._label_key = {label: text_key(text) for label, text in labels.items()}
 
     def add(self, term: str, codes: Iterable[str], *, may_test: bool, own: bool = False) -> None:
-        """Add a term unless it only repeats the text of one of its labels (or ``own`` allows it)."""
+        """Add a term, but not (unless ``own``) one that only repeats the text of its label."""
         found = dict.fromkeys(label for code in codes for label in self.chains[code])
         key = text_key(term)
         if not found or (not own and any(self._label_key[label] == key for label in found)):
