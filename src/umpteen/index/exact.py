@@ -1,0 +1,259 @@
+"""The exact index: a blocked matrix product in bounded memory, the reference of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from umpteen.errors import ConfigError, RunError
+from umpteen.index import base
+from umpteen.index.topk import KeyedTop, RunningTop
+from umpteen.types import TopK
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LABELS_PER_BLOCK = 32_768
+MEMORY_BYTES = {"cpu": 256 << 20, "cuda": 2 << 30}
+
+
+class ExactIndex:
+    """Every query against every label.
+
+    Choose it unless it is too slow: it needs no training, misses nothing, and on a GPU serves
+    millions of labels. Time is 2 * L * D operations per query; memory is the vectors plus
+    ``memory_bytes``. Products are summed in float32 whatever the vectors' dtype. Equal scores come
+    in the order of rows, always. (Equal as computed: two labels with the same vector may differ in
+    the last bit where a matrix library sums the edge of a block in another order.)
+
+    Args:
+        vectors: (L, D) float32 or bfloat16, already where they are to be searched.
+        memory_bytes: What a search may take for scores; None for 256 MiB on a CPU, 2 GiB on a GPU.
+    """
+
+    def __init__(self, vectors: torch.Tensor, *, memory_bytes: int | None = None) -> None:
+        if memory_bytes is not None and memory_bytes < 1:
+            raise ConfigError(f"memory_bytes is {memory_bytes}; give at least 1")
+        self.vectors = vectors
+        self.memory_bytes = memory_bytes or MEMORY_BYTES.get(vectors.device.type, 256 << 20)
+
+    @classmethod
+    def build(
+        cls,
+        vectors: Any,
+        *,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+        memory_bytes: int | None = None,
+    ) -> Self:
+        """Index label vectors; float32 ones that are already in place are shared, not copied.
+
+        Args:
+            vectors: (L, D), a NumPy array or a torch tensor.
+            device: Where to search; None for where the vectors are.
+            dtype: ``"float32"``, or ``"bfloat16"`` for half the memory and, on a GPU, more speed.
+            memory_bytes: What a search may take for scores.
+
+        Returns:
+            The index.
+
+        Raises:
+            ConfigError: If the dtype is not known.
+            UmpteenError: If the vectors are not a finite matrix.
+        """
+        if dtype not in DTYPES:
+            raise ConfigError(f"dtype {dtype!r} is not known. Known: {', '.join(DTYPES)}.")
+        tensor = base.check_vectors(vectors).to(device=device, dtype=DTYPES[dtype])
+        return cls(tensor.contiguous(), memory_bytes=memory_bytes)
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.vectors.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return int(self.vectors.shape[1])
+
+    @torch.no_grad()
+    def search(
+        self,
+        queries: Any,
+        k: int,
+        *,
+        exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> TopK:
+        """The k best labels of each query; the device is waited for once, at the end.
+
+        Args:
+            queries: (B, D), a NumPy array or a torch tensor, on any device.
+            k: How many labels to return.
+            exclude: (M, 2) pairs (query position, label row) that must not be returned.
+            allowed: (L,) False for labels that no query may get.
+
+        Returns:
+            (B, k) rows and scores; -1 and -inf where no label is left.
+
+        Raises:
+            ConfigError: If k is less than 1.
+            UmpteenError: If the queries do not fit the vectors.
+            ValueError: If a query is not finite, or exclude or allowed is out of bounds.
+        """
+        given = base.check_search(self, queries, k)
+        given = given.to(device=self.vectors.device, dtype=self.vectors.dtype)
+        pairs = base.check_exclude(exclude, len(given), self.n_labels)
+        retired = base.check_allowed(allowed, self.n_labels)
+        keep = min(k, self.n_labels)
+        rows = np.full((len(given), k), -1, np.int64)
+        scores = np.full((len(given), k), -np.inf, np.float32)
+        if len(given):
+            tops, unsure = self._search(given, keep, pairs, retired, RunningTop)
+            rows[:, :keep], scores[:, :keep] = tops
+            again = np.flatnonzero(unsure)
+            if len(again):
+                chosen = torch.from_numpy(again).to(given.device)
+                few = _pairs_of(pairs, again)
+                tops, _ = self._search(given[chosen], keep, few, retired, KeyedTop)
+                rows[again, :keep], scores[again, :keep] = tops
+        if np.isnan(scores).any():
+            raise ValueError("queries hold NaN or infinity")
+        rows[np.isneginf(scores)] = -1
+        return TopK(rows, scores)
+
+    def save(self, folder: str | Path) -> None:
+        """Write to a folder; bfloat16 is kept as its 16 bits."""
+
+        def write(temporary: Path) -> None:
+            host = self.vectors.cpu()
+            array = host if host.dtype == torch.float32 else host.view(torch.uint16)
+            np.save(temporary / "vectors.npy", array.numpy(), allow_pickle=False)
+
+        base.save_index(folder, self.describe(), write)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        memory_bytes: int | None = None,
+    ) -> Self:
+        """Read what ``save`` wrote; on the CPU the vectors are memory-mapped.
+
+        Args:
+            folder: The folder.
+            device: Where to search.
+            memory_bytes: What a search may take for scores.
+
+        Returns:
+            The index.
+
+        Raises:
+            RunError: If the folder holds no such index or is damaged.
+        """
+        about = base.read_about(folder, "exact")
+        path = Path(folder) / "vectors.npy"
+        try:
+            # "c": torch wants writable memory; what it would write never reaches the file.
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
+            vectors = torch.from_numpy(array)
+        except (OSError, ValueError, TypeError) as cause:
+            raise RunError(f"{path} cannot be read: {cause}; build the index again") from cause
+        if array.dtype == np.uint16:
+            vectors = vectors.view(torch.bfloat16)
+        dtype = str(vectors.dtype).removeprefix("torch.")
+        wanted = ([about.get("n_labels"), about.get("dim")], about.get("dtype"))
+        if (list(vectors.shape), dtype) != wanted:
+            raise RunError(f"{path} is not what index.json says; build the index again")
+        return cls(vectors.to(device), memory_bytes=memory_bytes)
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, as JSON values."""
+        dtype = str(self.vectors.dtype).removeprefix("torch.")
+        return {"kind": "exact", "n_labels": self.n_labels, "dim": self.dim, "dtype": dtype}
+
+    def _search(
+        self,
+        queries: torch.Tensor,
+        k: int,
+        pairs: NDArray[np.int64],
+        retired: NDArray[np.int64],
+        kind: type[RunningTop] | type[KeyedTop],
+    ) -> tuple[tuple[NDArray[np.int64], NDArray[np.float32]], NDArray[np.bool_]]:
+        """Rows and scores of every query on the host, and which of them are unsure."""
+        # Bytes per score: float32, and for KeyedTop int64 keys with their temporaries.
+        n_labels = min(self.n_labels, LABELS_PER_BLOCK, max(1, self.memory_bytes // 4))
+        per_query = n_labels * (4 if kind is RunningTop else 32)
+        n_queries = min(len(queries), max(1, self.memory_bytes // per_query))
+        out = queries.new_empty(n_queries * n_labels, dtype=torch.float32)
+        pairs, cells = _by_cell(pairs, len(queries), n_queries, self.n_labels, n_labels)
+        columns = _retired_columns(retired, self.n_labels, n_labels, queries.device)
+        tops = []
+        for number, start in enumerate(range(0, len(queries), n_queries)):
+            block = queries[start : start + n_queries]
+            top = kind(len(block), k, queries.device)
+            bounds = cells[number]
+            held = torch.from_numpy(pairs[bounds[0] : bounds[-1]]).to(queries.device)
+            for cell, (first, scores) in enumerate(self._blocks(block, n_labels, out)):
+                here = held[bounds[cell] - bounds[0] : bounds[cell + 1] - bounds[0]]
+                if len(here):
+                    scores[here[:, 0] - start, here[:, 1] - first] = -torch.inf
+                if len(columns[cell]):
+                    scores.index_fill_(1, columns[cell], -torch.inf)
+                top.add(scores, first)
+            tops.append(top)
+        found = torch.cat([top.rows for top in tops]).cpu().numpy()
+        theirs = torch.cat([top.scores for top in tops]).cpu().numpy()
+        return (found, theirs), torch.cat([top.unsure() for top in tops]).cpu().numpy()
+
+    def _blocks(
+        self, queries: torch.Tensor, n_labels: int, out: torch.Tensor
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """(first row, (B, C) float32 scores) of each label block, in memory that is used again."""
+        for first in range(0, self.n_labels, n_labels):
+            vectors = self.vectors[first : first + n_labels]
+            scores = out[: len(queries) * len(vectors)].view(len(queries), len(vectors))
+            if vectors.dtype == torch.float32:
+                torch.mm(queries, vectors.T, out=scores)
+            elif vectors.is_cuda:
+                torch.mm(queries, vectors.T, out_dtype=torch.float32, out=scores)
+            else:
+                torch.mm(queries.float(), vectors.float().T, out=scores)
+            yield first, scores
+
+
+def _retired_columns(
+    retired: NDArray[np.int64], n_labels: int, label_block: int, device: torch.device
+) -> tuple[torch.Tensor, ...]:
+    """For each label block the columns in it that no query may get."""
+    firsts = np.arange(label_block, n_labels, label_block)
+    counts = np.diff(np.searchsorted(retired, [0, *firsts, n_labels]))
+    columns = torch.from_numpy(retired % label_block).to(device)
+    return columns.split(counts.tolist())
+
+
+def _by_cell(
+    pairs: NDArray[np.int64], n_queries: int, query_block: int, n_labels: int, label_block: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs in the order the blocks are visited, and where each block's pairs begin and end.
+
+    Returns:
+        The pairs, and (query blocks, label blocks + 1) bounds into them.
+    """
+    down, across = -(-n_queries // query_block), -(-n_labels // label_block)
+    cell = (pairs[:, 0] // query_block) * across + pairs[:, 1] // label_block
+    order = np.argsort(cell, kind="stable")
+    ends = np.searchsorted(cell[order], np.arange(down * across + 1))
+    bounds = ends[np.arange(down)[:, None] * across + np.arange(across + 1)]
+    return pairs[order], bounds
+
+
+def _pairs_of(pairs: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The pairs of some queries (ascending positions), renumbered to their place among them."""
+    kept = pairs[np.isin(pairs[:, 0], queries)]
+    return np.stack([np.searchsorted(queries, kept[:, 0]), kept[:, 1]], axis=1)

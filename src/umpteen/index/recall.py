@@ -1,0 +1,31 @@
+"""How much of the exact answer an approximate index finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from umpteen.index.base import LabelIndex
+
+
+def recall(index: LabelIndex, exact: LabelIndex, queries: Any, k: int) -> float:
+    """The share of the exact top k that an index returns in its own top k.
+
+    Equal scores at the k-th place count as misses if the index chose another of them.
+
+    Args:
+        index: The index to judge.
+        exact: The reference, usually an ``ExactIndex`` of the same vectors.
+        queries: (B, D).
+        k: How many labels.
+
+    Returns:
+        A share in [0, 1]; 1 where there is nothing to find.
+    """
+    wanted = exact.search(queries, k).rows
+    found = index.search(queries, k).rows
+    base = np.arange(len(wanted), dtype=np.int64)[:, None] * exact.n_labels
+    wanted_pairs = (base + wanted)[wanted >= 0]
+    found_pairs = (base + found)[found >= 0]
+    return float(np.isin(wanted_pairs, found_pairs).mean()) if len(wanted_pairs) else 1.0
