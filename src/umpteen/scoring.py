@@ -1,16 +1,17 @@
-"""From predictions and a split to a report, and from a file to predictions. No metric lives here."""
+"""From a file to predictions, and from predictions and a split to a report. No metric here."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
 import math
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,11 @@ from umpteen.metrics.propensity import inverse_propensities
 from umpteen.types import TopK
 
 DEFAULT = DEFAULT_METRICS
+"""The metrics of a report when none are named."""
 TIE_RULE = "equal scores: the smaller label row first"
 BIN_K = 5
+MAX_PLACES = 1 << 29
+"""The largest queries times longest line that is read into memory (6 GB)."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,6 @@ class Report:
             "queries_without_positives": self.n_without_positives,
             "filter_pairs": self.n_filters,
             "width": self.width,
-            "ties": TIE_RULE,
         }
 
 
@@ -115,12 +118,13 @@ def score(
 
 
 def read_predictions(
-    handle: BinaryIO, labels: LabelSet, n: int, *, name: str = "predictions"
+    handle: IO[bytes], labels: LabelSet, n: int, *, name: str = "predictions"
 ) -> tuple[TopK, int]:
     """Read one JSON line per query: ``{"labels": [ids, best first]}``, plain or gzip.
 
-    An element is an id or ``{"id": .., "score": ..}``. Without scores the order of the line is
-    kept. An id that no label has keeps its place as a miss (row -1 with a score).
+    An element is an id or ``{"id": .., "score": ..}``. The order of the line is what counts, so
+    the scores of the result are minus the place; scores in the file are only checked for falling.
+    An id that no label has keeps its place as a miss (row -1 with a score).
 
     Args:
         handle: An open binary file.
@@ -135,62 +139,67 @@ def read_predictions(
         DataError: With file and line, if a line is damaged, repeats an id, is not in order of
             its scores, or if the number of lines is not n.
     """
-    rows, scores, lengths = array("q"), array("d"), array("q")
+    rows, lengths = array("q"), array("q")
     unknown = lines = 0
-    for lines, line in enumerate(_read_lines(handle, name), start=1):
-        try:
-            ids, line_scores = _parse_line(line)
-        except ValueError as error:
-            raise DataError(str(error), path=name, line=lines) from None
-        found = [labels.rows.get(label_id, -1) for label_id in ids]
-        unknown += found.count(-1)
-        rows.extend(found)
-        scores.extend(line_scores)
-        lengths.append(len(ids))
+    with contextlib.closing(_read_lines(handle, name)) as all_lines:
+        for lines, line in enumerate(all_lines, start=1):
+            try:
+                ids = _parse_line(line)
+            except ValueError as error:
+                raise DataError(str(error), path=name, line=lines) from None
+            found = [labels.rows.get(label_id, -1) for label_id in ids]
+            unknown += found.count(-1)
+            rows.extend(found)
+            lengths.append(len(ids))
     if lines != n:
         raise DataError(f"{lines} lines for {n} queries; write one line per query", path=name)
-    return _pad(
-        np.asarray(rows), np.asarray(scores), np.asarray(lengths, np.int64), labels
-    ), unknown
+    longest = max(lengths, default=0)
+    if lines * longest > MAX_PLACES:
+        raise DataError(
+            f"{lines} lines of up to {longest} labels are too many to hold; "
+            f"cut lines at {MAX_PLACES // lines} labels",
+            path=name,
+        )
+    return _pad(np.asarray(rows), np.asarray(lengths, np.int64), labels), unknown
 
 
-def _read_lines(handle: BinaryIO, name: str) -> Iterator[bytes]:
+def _read_lines(handle: IO[bytes], name: str) -> Generator[bytes, None, None]:
     buffered = io.BufferedReader(cast(io.RawIOBase, handle))
-    packed = buffered.peek(2)[:2] == b"\x1f\x8b"
     try:
+        packed = buffered.peek(2)[:2] == b"\x1f\x8b"
         yield from gzip.GzipFile(fileobj=buffered) if packed else buffered
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"the gzip file is damaged: {error}", path=name) from error
+    finally:
+        buffered.detach()  # the handle is the caller's to close, and may be stdin
 
 
-def _parse_line(line: bytes) -> tuple[list[str], list[float]]:
-    """Ids and falling scores of one line; a ValueError says what is wrong with it."""
+def _parse_line(line: bytes) -> list[str]:
+    """The ids of one line; a ValueError says what is wrong with it."""
     if not line.strip():
         raise ValueError('an empty line; write {"labels": []} where there is no prediction')
     try:
         value = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     elements = value.get("labels") if isinstance(value, dict) else None
     if not isinstance(elements, list):
         raise ValueError('expected an object with a list, {"labels": [ids, best first]}')
-    scored = [isinstance(element, dict) for element in elements]
-    if any(scored) and not all(scored):
+    objects = [element for element in elements if isinstance(element, dict)]
+    if objects and len(objects) < len(elements):
         raise ValueError("ids and objects are mixed; write one or the other")
-    if not any(scored):
-        ids = [_as_id(element) for element in elements]
-        scores = [-float(place) for place in range(len(ids))]
-    else:
-        ids = [_as_id(element.get("id")) for element in elements]
-        scores = [_as_score(element.get("score")) for element in elements]
+    ids = [_as_id(element.get("id") if objects else element) for element in elements]
     if len(set(ids)) != len(ids):
         double = next(label_id for place, label_id in enumerate(ids) if label_id in ids[:place])
         raise ValueError(f"label id {double!r} is there twice; a label can be predicted once")
+    scores = [_as_score(element.get("score")) for element in objects if "score" in element]
     if any(left < right for left, right in zip(scores, scores[1:], strict=False)):
         raise ValueError("scores rise along the line; write the best label first")
-    return ids, scores
+    return ids
 
 
 def _as_id(value: Any) -> str:
@@ -202,21 +211,20 @@ def _as_id(value: Any) -> str:
 
 
 def _as_score(value: Any) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
     raise ValueError(f"expected a finite score for every label, got {json.dumps(value)[:60]}")
 
 
-def _pad(
-    rows: NDArray[np.int64],
-    scores: NDArray[np.float64],
-    lengths: NDArray[np.int64],
-    labels: LabelSet,
-) -> TopK:
+def _pad(rows: NDArray[np.int64], lengths: NDArray[np.int64], labels: LabelSet) -> TopK:
     shape = (len(lengths), max(1, int(lengths.max(initial=0))))
     filled = np.arange(shape[1]) < lengths[:, None]  # (N, K), in the order the values came
     all_rows = np.full(shape, -1, np.int64)
-    all_scores = np.full(shape, -np.inf, np.float32)
     all_rows[filled] = rows
-    all_scores[filled] = scores
-    return TopK(all_rows, all_scores, labels)
+    scores = np.where(filled, -np.arange(shape[1], dtype=np.float32), np.float32(-np.inf))
+    return TopK(all_rows, scores, labels)

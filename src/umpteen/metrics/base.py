@@ -73,7 +73,7 @@ class Hits:
     def _propensities(self) -> NDArray[np.float64]:
         if self.inverse_propensities is None:
             raise ConfigError(
-                "PSP and PSnDCG need inverse propensities; give find_hits those of the training data"
+                "PSP and PSnDCG need inverse propensities; give find_hits those of the train split"
             )
         return self.inverse_propensities
 

@@ -1,0 +1,106 @@
+"""``umpteen score``: metrics of anybody's predictions. Parsing and printing only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from umpteen.cli._options import (
+    format_option,
+    json_option,
+    say,
+    sentences,
+    write_json,
+    write_table,
+)
+
+if TYPE_CHECKING:
+    from umpteen.scoring import Report
+
+
+def _constants(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        a, b = (float(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"got {text!r}; write two numbers, such as 0.55,1.5") from None
+    return a, b
+
+
+@click.command()
+@click.argument("predictions", metavar="PREDICTIONS")
+@click.argument("data_path", metavar="DATA")
+@click.option(
+    "--split", type=click.Choice(["train", "validation", "test"]), default="test", show_default=True
+)
+@click.option("--metrics", metavar="P@1,...", help="What to compute, with commas between.")
+@click.option(
+    "--propensity",
+    metavar="A,B",
+    callback=_constants,
+    help="Constants of propensity-scored metrics, if not the data's own.",
+)
+@format_option
+@json_option
+@sentences
+def score(
+    predictions: str,
+    data_path: str,
+    split: str,
+    metrics: str | None,
+    propensity: tuple[float, float] | None,
+    data_format: str | None,
+    as_json: bool,
+) -> None:
+    """Compute metrics of PREDICTIONS on a split of DATA.
+
+    PREDICTIONS has one JSON line per query, {"labels": [ids, best first]}, plain or gzip, or -
+    for stdin; what `umpteen predict` writes is fine. An id that the data does not know is a miss.
+    """
+    from umpteen import scoring
+    from umpteen.data.dataset import Propensity
+    from umpteen.data.formats import load_dataset
+    from umpteen.metrics import parse_all
+
+    names = scoring.DEFAULT if metrics is None else [name for name in metrics.split(",") if name]
+    parse_all(names)  # a misspelt metric should not wait for the data
+    data = load_dataset(data_path, format=data_format)
+    truth = data[split]
+    name = "standard input" if predictions == "-" else predictions
+    with click.open_file(predictions, "rb") as handle:
+        topk, unknown = scoring.read_predictions(handle, data.labels, len(truth), name=name)
+    constants = data.propensity if propensity is None else Propensity(*propensity)
+    report = scoring.score(
+        topk,
+        truth,
+        label_counts=data.label_counts,
+        n_train=len(data["train"]),
+        propensity=constants,
+        metrics=names,
+    )
+    if unknown:
+        say(f"umpteen: {unknown} predicted ids are no labels of the data; counted as misses")
+    if as_json:
+        write_json(report.as_json())
+    else:
+        _write_report(report, split)
+
+
+def _write_report(report: Report, split: str) -> None:
+    write_table(
+        ["metric", "percent"],
+        list(report.values.items()),
+        title=f"{report.n} {split} queries, at most {report.width} predictions each",
+    )
+    bins = " + ".join(f"{share:.2f}" for share in report.bins)
+    click.echo(
+        f"P@5 by label frequency, head to tail: {bins}\n"
+        f"propensity constants: a = {report.propensity.a:g}, b = {report.propensity.b:g}\n"
+        f"filter pairs taken out: {report.n_filters}\n"
+        f"queries without positives, counted as 0: {report.n_without_positives}\n"
+        "order and ties: as in each line; a missing place is a miss"
+    )
