@@ -102,7 +102,7 @@ def read_json(path: str | Path, *, error: type[UmpteenError] = UmpteenError) -> 
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise error(f"{path} is missing") from None
-    except (ValueError, OSError) as cause:
+    except (ValueError, OSError, RecursionError) as cause:
         raise error(f"{path} cannot be read as JSON: {cause}") from cause
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -145,13 +144,13 @@ def read_filters(path: Path, split: str, shape: tuple[int, int]) -> NDArray[np.i
         return np.zeros((0, 2), np.int64)
     for number, line in read_lines(file):
         words = line.split()
-        if len(words) != 2 or not all(word.isascii() and word.isdigit() for word in words):
+        if len(words) != 2 or not all(is_count(word) for word in words):
             raise DataError(
                 f"{line[:40]!r} is not a pair of a row and a label, both counted from 0",
                 path=file,
                 line=number,
             )
-        row, label = (int(word[:19]) for word in words)
+        row, label = (int(word) for word in words)
         if row >= shape[0] or label >= shape[1]:
             raise DataError(
                 f"the pair {row} {label} is out of range; there are {shape[0]} queries and "
@@ -161,6 +160,11 @@ def read_filters(path: Path, split: str, shape: tuple[int, int]) -> NDArray[np.i
             )
         pairs.extend((row, label))
     return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def is_count(word: str) -> bool:
+    """Whether a word is a number from 0 that fits 64 bits; ``int`` takes far stranger ones."""
+    return word.isascii() and word.isdigit() and len(word) <= 18
 
 
 def _default_name(path: Path) -> str:
@@ -180,7 +184,7 @@ def _propensity(value: Any, path: Path) -> Propensity:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise DataError(f"propensity {key!r} must be a number", path=path)
         # Zero b would divide by zero for a label without training queries.
-        if not math.isfinite(number) or number <= 0:
-            raise DataError(f"propensity {key!r} is {number:g}; it must be above 0", path=path)
+        if not 0 < number < 1000:
+            raise DataError(f"propensity {key!r} must be above 0 and below 1000", path=path)
         constants[key] = float(number)
     return Propensity(**constants)

@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, plain or gzip, read with their numbers and written. No meaning given to them."""
+"""Lines of UTF-8 text, plain or gzip, read with their numbers and written. No meanings here."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         with contextlib.ExitStack() as stack:
+            buffered: Any
             if path == STDIN:
-                buffered = io.BufferedReader(sys.stdin.buffer, _BUFFER_BYTES)  # type: ignore[type-var]
+                buffered = io.BufferedReader(sys.stdin.buffer, _BUFFER_BYTES)
                 # Detached at the end: closing the wrapper would close standard input itself.
                 stack.callback(buffered.detach)
             else:
@@ -47,7 +48,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
                 return
             unzipped = stack.enter_context(gzip.GzipFile(fileobj=buffered, mode="rb"))
             # GzipFile finds lines in Python; the wrapper finds them in C, several times faster.
-            yield io.BufferedReader(unzipped, _BUFFER_BYTES)  # type: ignore[type-var]
+            yield io.BufferedReader(unzipped, _BUFFER_BYTES)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(
             f"the gzip data is broken or cut off ({error}); fetch or compress the file again",
@@ -132,7 +133,9 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             ) from error
         if not isinstance(value, dict):
             raise DataError(
-                f"the line holds {kind(value)}; expected a JSON object", path=path, line=number
+                f"the line holds {kind(value)}; expected a JSON object",
+                path=shown(path),
+                line=number,
             )
         yield number, value
 
@@ -144,12 +147,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
         DataError: If a text holds what UTF-8 cannot (half of a surrogate pair).
     """
     with contextlib.ExitStack() as stack:
-        stream: IO[bytes] = stack.enter_context(open(path, "wb"))
+        stream: Any = stack.enter_context(open(path, "wb"))
         if path.suffix == ".gz":
             stream = stack.enter_context(
                 gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0, compresslevel=6)
             )
-        writer = stack.enter_context(io.BufferedWriter(stream, _BUFFER_BYTES))  # type: ignore[type-var]
+        writer = stack.enter_context(io.BufferedWriter(stream, _BUFFER_BYTES))
         for number, line in enumerate(lines, 1):
             try:
                 writer.write(f"{line}\n".encode())

@@ -1,4 +1,4 @@
-"""Label rows collected query by query in flat arrays, checked together and made into a CSR matrix."""
+"""Label rows collected query by query in flat arrays, checked together and made into a matrix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TargetRows:
     def error(self, message: str, place: int, column: str | None = None) -> DataError:
         """An error at a line or row of this file."""
         where: dict[str, Any] = {self.unit: place}
-        return DataError(message, path=shown(self.path), column=column or self.column, **where)
+        return DataError(message, path=shown(self.path), column=column, **where)
 
     def add(self, labels: Sequence[int], relevance: Sequence[float] | None, place: int) -> None:
         """Take the positives of the next query.
@@ -56,12 +56,13 @@ class TargetRows:
             raise self.error(
                 f"{len(labels)} labels but {len(relevance)} relevances; there must be as many",
                 place,
+                self.column,
             )
         try:
             self._labels.extend(labels)
             self._relevance.extend([1.0] * len(labels) if relevance is None else relevance)
         except OverflowError as error:
-            raise self.error(f"a number is too large ({error})", place) from error
+            raise self.error(f"a number is too large ({error})", place, self.column) from error
         self._lengths.append(len(labels))
         self._places.append(place)
 
@@ -113,13 +114,15 @@ class TargetRows:
             double = int(columns[:-1][columns[1:] == columns[:-1]][0])
             name = repr(names[double]) if names is not None else str(double)
             raise self.error(
-                f"label {name} is there twice; name every label once", self._places[row]
+                f"label {name} is there twice; name every label once",
+                self._places[row],
+                self.column,
             )
         return matrix
 
     def _at(self, message: str, position: int, offsets: NDArray[np.int64]) -> DataError:
         row = int(np.searchsorted(offsets, position, side="right")) - 1
-        return self.error(message, self._places[row])
+        return self.error(message, self._places[row], self.column)
 
 
 def first_repeat(matrix: sp.csr_matrix) -> int:

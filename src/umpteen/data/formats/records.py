@@ -1,0 +1,253 @@
+"""Queries and labels out of records (JSON objects, rows of a table), whatever file they were in.
+
+The formats that write one record per query name their fields here and share the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from umpteen.data.dataset import Split
+from umpteen.data.formats.folder import read_filters
+from umpteen.data.formats.lines import kind, shown
+from umpteen.data.formats.targets import TargetRows, Unit
+from umpteen.data.labels import LabelSet
+from umpteen.errors import DataError
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a format calls the parts of a record."""
+
+    title: tuple[str, ...] = ("text", "title")
+    """The names a text may go by; a record has exactly one of them."""
+    content: str = "content"
+    id: str = "id"
+    labels: str = "labels"
+    relevance: str = "relevance"
+
+
+class Resolves(Protocol):
+    """Turns the labels of a record into label rows."""
+
+    def __call__(self, values: Sequence[Any]) -> list[int]:
+        """The rows; raises DataError without a place for what is no label."""
+
+
+class LabelNames:
+    """Labels as users write them: ids or, where no label has that id, texts.
+
+    Without a label file the set grows with every new id, in order of first appearance.
+    """
+
+    def __init__(self, labels: LabelSet | None = None) -> None:
+        self._labels = labels
+        self._rows: dict[str, int] = {} if labels is None else dict(labels.rows)
+        self._by_text: dict[str, int] | None = None
+
+    def __call__(self, values: Sequence[Any]) -> list[int]:
+        """The rows of some labels."""
+        return [self._row(value) for value in values]
+
+    def label_set(self) -> LabelSet:
+        """The label set: the given one, or the ids met so far."""
+        if self._labels is not None:
+            return self._labels
+        ids = list(self._rows)
+        return LabelSet(ids, ids)
+
+    def _row(self, value: Any) -> int:
+        name = as_id(value)
+        if name is None or not name:
+            raise DataError(
+                f"a label is {kind(value) if name is None else 'empty'}; "
+                "expected an id (a string or a whole number)"
+            )
+        row = self._rows.get(name)
+        if row is not None:
+            return row
+        if self._labels is None:
+            return self._rows.setdefault(name, len(self._rows))
+        return self._row_by_text(name, self._labels)
+
+    def _row_by_text(self, name: str, labels: LabelSet) -> int:
+        if self._by_text is None:
+            self._by_text = {}
+            for row, title in enumerate(labels.titles):
+                # -1 marks a text that several labels share and that therefore names none.
+                self._by_text[title] = -1 if title in self._by_text else row
+        found = self._by_text.get(name)
+        if found is None:
+            raise DataError(f"label {name!r} is neither an id nor a text in the file of labels")
+        if found < 0:
+            raise DataError(f"label {name!r} is the text of several labels; use the id")
+        return found
+
+
+def read_labels(
+    records: Iterable[tuple[int, Record]], path: Path, fields: Fields, *, unit: Unit = "line"
+) -> LabelSet:
+    """A label set from records.
+
+    Args:
+        records: Line or row number, and record.
+        path: Their file.
+        fields: The names of the parts; a record without an id has its text as id.
+        unit: What the numbers count.
+
+    Returns:
+        The labels in the order of the records.
+
+    Raises:
+        DataError: If there are none, an id is missing, empty or there twice.
+    """
+    place = TargetRows(path, unit=unit)
+    seen: dict[str, int] = {}
+    titles: list[str] = []
+    contents: list[str] = []
+    for number, record in records:
+        try:
+            title, content = take_texts(record, fields, default=fields.id)
+            label_id = as_id(record.get(fields.id, title))
+            if not label_id:
+                raise DataError(f"the label's {fields.id!r} must be a string or a whole number")
+        except DataError as error:
+            raise place.error(str(error), number) from error
+        if label_id in seen:
+            raise place.error(
+                f"label id {label_id!r} is there already at {unit} {seen[label_id]}; "
+                "every label needs an id of its own",
+                number,
+            )
+        seen[label_id] = number
+        titles.append(title)
+        contents.append(content)
+    if not seen:
+        raise DataError("the file has no labels; at least one is needed", path=shown(path))
+    return LabelSet(list(seen), titles, contents if any(contents) else None)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The queries of one split before the number of labels is known."""
+
+    titles: list[str]
+    contents: list[str] | None
+    ids: list[str] | None
+    targets: TargetRows
+
+    def split(self, name: str, folder: Path, labels: LabelSet, *, by_row: bool = False) -> Split:
+        """The split, with its filters.
+
+        Args:
+            name: Which split it is, to find its filters.
+            folder: Where the filters are.
+            labels: The label set.
+            by_row: Whether the file speaks of label rows, so that messages do too.
+        """
+        matrix = self.targets.matrix(len(labels), None if by_row else labels.ids)
+        filters = read_filters(folder, name, matrix.shape)
+        return Split(self.titles, matrix, self.contents, self.ids, filters)
+
+
+def read_queries(
+    records: Iterable[tuple[int, Record]], targets: TargetRows, resolve: Resolves, fields: Fields
+) -> Queries:
+    """The queries of one file.
+
+    Args:
+        records: Line or row number, and record.
+        targets: An empty collector for the file.
+        resolve: Turns labels into rows.
+        fields: The names of the parts.
+
+    Returns:
+        The queries.
+
+    Raises:
+        DataError: With file and line of the first record that is wrong.
+    """
+    titles: list[str] = []
+    contents: list[str] = []
+    ids: list[str] = []
+    for number, record in records:
+        try:
+            title, content = take_texts(record, fields)
+            query_id = as_id(record.get(fields.id, ""))
+            if query_id is None:
+                raise DataError(f"{fields.id!r} must be a string or a whole number")
+            if (fields.id in record) != (len(ids) == len(titles)) and titles:
+                raise DataError(f"some rows have {fields.id!r} and some do not; give all or none")
+            relevance = None
+            if record.get(fields.relevance) is not None:
+                relevance = _take_numbers(record, fields.relevance)
+            values = _take_list(record, fields.labels)
+        except DataError as error:
+            raise targets.error(str(error), number) from error
+        try:
+            rows = resolve(values)
+        except DataError as error:
+            raise targets.error(str(error), number, targets.column) from error
+        targets.add(rows, relevance, number)
+        titles.append(title)
+        contents.append(content)
+        if fields.id in record:
+            ids.append(query_id)
+    return Queries(titles, contents if any(contents) else None, ids or None, targets)
+
+
+def take_texts(record: Record, fields: Fields, *, default: str | None = None) -> tuple[str, str]:
+    """Title and content of a record; the content is empty where there is none.
+
+    Args:
+        record: The record.
+        fields: The names of the parts.
+        default: A field that stands in for a missing title.
+
+    Raises:
+        DataError: If there is no title, there are two, or one is not a string.
+    """
+    given = [name for name in fields.title if name in record]
+    if len(given) > 1:
+        raise DataError(f"both {given[0]!r} and {given[1]!r} are there; give one of them")
+    if not given and default is not None and default in record:
+        return str(record[default]), ""
+    if not given:
+        found = ", ".join(map(repr, record)) or "nothing"
+        expected = " or ".join(map(repr, fields.title))
+        raise DataError(f"{expected} is missing; found {found}")
+    title, content = record[given[0]], record.get(fields.content)
+    if not isinstance(title, str):
+        raise DataError(f"{given[0]!r} is {kind(title)}; expected a string")
+    if content is not None and not isinstance(content, str):
+        raise DataError(f"{fields.content!r} is {kind(content)}; expected a string")
+    return title, content or ""
+
+
+def as_id(value: Any) -> str | None:
+    """A string or whole number as an id; None for anything else."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _take_list(record: Record, name: str) -> Sequence[Any]:
+    if name not in record:
+        found = ", ".join(map(repr, record))
+        raise DataError(f"{name!r} is missing; found {found}")
+    values = record[name]
+    if not isinstance(values, list):
+        raise DataError(f"{name!r} is {kind(values)}; expected a list")
+    return values
+
+
+def _take_numbers(record: Record, name: str) -> list[float]:
+    values = _take_list(record, name)
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        raise DataError(f"{name!r} must hold numbers only")
+    return list(values)
