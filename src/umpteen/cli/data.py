@@ -1,0 +1,154 @@
+"""``umpteen data``: check, stats, convert, and build from a file of its own. Only words here."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from umpteen.cli._options import format_option, json_option, say, sentences, write_json, write_table
+
+_BUILD = "umpteen.cli.data_build"
+
+
+class DataGroup(click.Group):
+    """Imports ``build``, whose sources are many, only when it is called or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands, by name."""
+        more = ["build"] if importlib.util.find_spec(_BUILD) else []
+        return sorted([*self.commands, *more])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command."""
+        if cmd_name == "build" and importlib.util.find_spec(_BUILD):
+            command: click.Command = importlib.import_module(_BUILD).build
+            return command
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=DataGroup)
+def data() -> None:
+    """Check, describe, convert and build data sets.
+
+    DATA is a folder or a file; - reads jsonl from standard input.
+    """
+
+
+@data.command()
+@click.argument("path", metavar="DATA")
+@format_option
+@json_option
+@sentences
+def check(path: str, data_format: str | None, as_json: bool) -> None:
+    """Read all of DATA, count it, and name what looks odd with file and line."""
+    from umpteen.data import statistics
+    from umpteen.data.formats import find_format
+
+    name, part = find_format(path, data_format)
+    dataset = part.read(Path(path))
+    warnings = statistics.check(dataset, part, Path(path))
+    splits = {
+        each: {
+            "queries": len(split),
+            "positives": int(split.targets.nnz),
+            "filter_pairs": len(split.filters),
+        }
+        for each, split in dataset.splits.items()
+    }
+    if as_json:
+        found: dict[str, Any] = {"ok": True, "format": name, "name": dataset.name}
+        write_json({**found, "labels": len(dataset.labels), "splits": splits, "warnings": warnings})
+        return
+    rows = [[each, *counts.values()] for each, counts in splits.items()]
+    title = f"{dataset.name}: {name}, {len(dataset.labels)} labels"
+    write_table(["split", "queries", "positives", "filter pairs"], rows, title=title)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    say("The data can be used." if not warnings else "The data can be used; see the warnings.")
+
+
+@data.command()
+@click.argument("path", metavar="DATA")
+@format_option
+@json_option
+@click.option(
+    "--plot", metavar="FILE", help="Also draw label frequencies to a .png or .svg (extra report)."
+)
+@sentences
+def stats(path: str, data_format: str | None, as_json: bool, plot: str | None) -> None:
+    """Counts of DATA and the label-frequency picture, head to tail."""
+    if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg"):
+        raise click.UsageError(f"--plot must name a .png or .svg file, not {plot!r}")
+    from umpteen.data.formats import load_dataset
+    from umpteen.data.picture import draw_file
+    from umpteen.data.statistics import describe
+
+    dataset = load_dataset(path, data_format)
+    found = describe(dataset)
+    if as_json:
+        write_json(found)
+    else:
+        _print_stats(found)
+    if plot is not None:
+        draw_file(dataset, plot)
+        say(f"Wrote {plot}")
+
+
+@data.command()
+@click.argument("path", metavar="DATA")
+@click.argument("out", metavar="OUT")
+@click.option("--to", required=True, metavar="FORMAT", help="The format to write.")
+@format_option
+@sentences
+def convert(path: str, out: str, to: str, data_format: str | None) -> None:
+    """Write DATA into the new folder OUT in another format.
+
+    Formats: csv, jsonl, lf-json, npz, parquet, tsv, xc-text.
+    """
+    from umpteen.data import convert as converting
+
+    lost = converting.convert(path, out, to, format=data_format)
+    if lost:
+        say(f"{to} cannot hold: {lost}.")
+    say(f"Wrote {out}")
+
+
+def _print_stats(found: dict[str, Any]) -> None:
+    from umpteen.data.picture import draw_text
+
+    labels = found["labels"]
+    constants = found["propensity"]
+    title = (
+        f"{found['name']}: {labels['count']} labels, "
+        f"propensity a {constants['a']:g}, b {constants['b']:g}"
+    )
+    rows = [
+        [name, each["queries"], each["positives"], each["without_labels"], each["filter_pairs"]]
+        for name, each in found["splits"].items()
+    ]
+    headers = ["split", "queries", "positives", "without labels", "filter pairs"]
+    write_table(headers, rows, title=title)
+    spreads: list[tuple[str, dict[str, float]]] = []
+    for name, each in found["splits"].items():
+        spreads.append((f"{name}: positives per query", each["positives_per_query"]))
+        spreads.append((f"{name}: words", each["words"]))
+    spreads.append(("labels: words", labels["words"]))
+    if "bins" in labels:
+        spreads.append(("labels: training queries", labels["queries_per_label"]))
+    click.echo()
+    columns = ["mean", "min", "median", "p90", "max"]
+    write_table(["", *columns], [[name, *(float(s[c]) for c in columns)] for name, s in spreads])
+    if "bins" not in labels:
+        return
+    click.echo()
+    click.echo(
+        f"labels with fewer than {labels['few_queries']} training queries: "
+        f"{labels['share_with_few_queries']:.1%}; without any: {labels['without_training_query']}"
+    )
+    click.echo("\nLabels that share each fifth of the training pairs, head to tail:")
+    for line in draw_text(labels["bins"]):
+        click.echo(line)

@@ -1,0 +1,169 @@
+"""Counts that describe a data set, and what looks odd in one. No reading, no printing, no plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.data.dataset import Dataset, Split
+from umpteen.data.formats.lines import shown
+from umpteen.data.formats.recognise import Format
+
+BINS = 5
+FEW_QUERIES = 5
+
+
+def describe(dataset: Dataset) -> dict[str, Any]:
+    """The numbers of a data set, ready for JSON.
+
+    Args:
+        dataset: The data.
+
+    Returns:
+        Name, propensity constants, a part for each split, one for the labels and, if there is a
+        train split, one for label frequencies.
+    """
+    labels = dataset.labels
+    found: dict[str, Any] = {
+        "name": dataset.name,
+        "propensity": {"a": dataset.propensity.a, "b": dataset.propensity.b},
+        "splits": {name: _describe_split(split) for name, split in dataset.splits.items()},
+        "labels": {
+            "count": len(labels),
+            "words": spread(count_words(labels.encoder_texts())),
+            "fingerprint": labels.fingerprint,
+        },
+    }
+    if "train" in dataset:
+        counts = dataset.label_counts
+        found["labels"] |= {
+            "without_training_query": int((counts == 0).sum()),
+            "share_with_few_queries": float((counts < FEW_QUERIES).mean()),
+            "few_queries": FEW_QUERIES,
+            "queries_per_label": spread(counts),
+            "bins": describe_bins(counts),
+        }
+    return found
+
+
+def spread(values: NDArray[np.int64]) -> dict[str, float]:
+    """Mean, smallest, median, 90th percentile and largest.
+
+    Example:
+        >>> spread(np.array([1, 2, 6]))
+        {'mean': 3.0, 'min': 1, 'median': 2.0, 'p90': 5.2, 'max': 6}
+    """
+    if not len(values):
+        return {"mean": 0.0, "min": 0, "median": 0.0, "p90": 0.0, "max": 0}
+    median, p90 = np.quantile(values, [0.5, 0.9]).tolist()
+    return {
+        "mean": float(values.mean()),
+        "min": int(values.min()),
+        "median": median,
+        "p90": round(p90, 6),
+        "max": int(values.max()),
+    }
+
+
+def count_words(texts: Sequence[str]) -> NDArray[np.int64]:
+    """Words of each text, as separated by blanks."""
+    return np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
+
+
+def frequency_bins(counts: NDArray[np.int64], bins: int = BINS) -> NDArray[np.int64]:
+    """Sort labels into bins of equal volume, 0 the head.
+
+    Labels go from frequent to rare (equal counts: smaller row first); a label belongs to the bin in
+    which the middle of its own share of all training pairs falls.
+
+    Args:
+        counts: (L,) training queries of each label.
+        bins: How many bins.
+
+    Returns:
+        (L,) the bin of each label; a label without a training query is in the last.
+
+    Example:
+        >>> frequency_bins(np.array([1, 4, 0, 1, 2]), bins=2).tolist()
+        [1, 0, 1, 1, 1]
+    """
+    order = np.argsort(-counts, kind="stable")
+    ordered = counts[order]
+    middle = np.cumsum(ordered) - ordered / 2
+    place = np.floor(middle * bins / max(int(counts.sum()), 1)).astype(np.int64)
+    found = np.empty(len(counts), np.int64)
+    found[order] = np.minimum(place, bins - 1)
+    found[counts == 0] = bins - 1
+    return found
+
+
+def describe_bins(counts: NDArray[np.int64], bins: int = BINS) -> list[dict[str, int]]:
+    """Labels, pairs, and fewest and most queries of a label, for each bin from head to tail."""
+    member = frequency_bins(counts, bins)
+    described = []
+    for each in range(bins):
+        inside = counts[member == each]
+        described.append(
+            {
+                "labels": len(inside),
+                "pairs": int(inside.sum()),
+                "fewest": int(inside.min()) if len(inside) else 0,
+                "most": int(inside.max()) if len(inside) else 0,
+            }
+        )
+    return described
+
+
+def find_oddities(
+    dataset: Dataset, files: Mapping[str, str] | None = None, *, unit: str = "row", show: int = 5
+) -> list[str]:
+    """What can be trained on but is seldom meant: empty texts, rows without labels.
+
+    Args:
+        dataset: The data.
+        files: What to call the file of each split; the split's own name otherwise.
+        unit: What row i + 1 is in that file, "line" or "row".
+        show: How many places to name for each kind.
+
+    Returns:
+        One sentence for each kind of oddity in each split, with its places.
+    """
+    files = files or {}
+    said = []
+    for name, split in dataset.splits.items():
+        blank = np.array([not text.strip() for text in split.texts()], bool)
+        unlabelled = split.targets.getnnz(axis=1) == 0
+        for mask, what in ((blank, "empty text"), (unlabelled, "no labels")):
+            rows = np.flatnonzero(mask) + 1
+            if len(rows):
+                places = ", ".join(map(str, rows[:show]))
+                more = f" and {len(rows) - show} more" if len(rows) > show else ""
+                plural = "s" if len(rows) > 1 else ""
+                said.append(f"{files.get(name, name)}, {unit}{plural} {places}{more}: {what}")
+    blank_labels = [row for row, text in enumerate(dataset.labels.encoder_texts()) if not text]
+    if blank_labels:
+        first = dataset.labels.ids[blank_labels[0]]
+        said.append(f"{len(blank_labels)} labels have an empty text, first {first!r}")
+    return said
+
+
+def check(dataset: Dataset, part: Format, path: Any) -> list[str]:
+    """The oddities of a data set just read, with the names of its files."""
+    files = {name: shown(file) for name, file in part.files(path).items()}
+    return find_oddities(dataset, files, unit=part.UNIT)
+
+
+def _describe_split(split: Split) -> dict[str, Any]:
+    per_query = split.targets.getnnz(axis=1).astype(np.int64)
+    return {
+        "queries": len(split),
+        "positives": int(split.targets.nnz),
+        "positives_per_query": spread(per_query),
+        "words": spread(count_words(split.texts())),
+        "title_words": spread(count_words(split.titles)),
+        "without_labels": int((per_query == 0).sum()),
+        "filter_pairs": len(split.filters),
+    }
