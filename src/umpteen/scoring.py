@@ -167,7 +167,10 @@ def _read_lines(handle: IO[bytes], name: str) -> Generator[bytes, None, None]:
     buffered = io.BufferedReader(cast(io.RawIOBase, handle))
     try:
         packed = buffered.peek(2)[:2] == b"\x1f\x8b"
-        yield from gzip.GzipFile(fileobj=buffered) if packed else buffered
+        lines = gzip.GzipFile(fileobj=buffered) if packed else buffered
+        # Not "yield from": that would close the file together with the generator.
+        for line in lines:  # noqa: UP028
+            yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"the gzip file is damaged: {error}", path=name) from error
     finally:
