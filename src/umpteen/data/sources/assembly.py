@@ -42,7 +42,7 @@ class Material:
     contents: Sequence[str] | None = None
     label_contents: Mapping[str, str] | None = None
     own: Mapping[str, str] = field(default_factory=dict)
-    """Queries that are a label themselves: query id to label id. They become filter pairs."""
+    """Queries that are a label themselves: query id to label id; filter pairs, never positives."""
     may_test: NDArray[np.bool_] | None = None
 
 
@@ -108,8 +108,12 @@ def held_out(
     Returns:
         (N,) True for a test query.
     """
-    _, group = np.unique([text_key(text) for text in texts], return_inverse=True)
-    n = int(group.max(initial=-1)) + 1
+    # A dict, not np.unique: an array of strings is as wide as the longest.
+    number: dict[str, int] = {}
+    group = np.array(
+        [number.setdefault(text_key(text), len(number)) for text in texts], dtype=np.int64
+    )
+    n = len(number)
     free = np.ones(n, np.bool_)
     if may is not None:
         free[group[~may]] = False
@@ -136,7 +140,7 @@ def _targets(material: Material, row_of: Mapping[str, int]) -> sp.csr_matrix:
             (row, row_of[label])
             for row, labels in enumerate(material.positives)
             for label in labels
-            if label in row_of
+            if label in row_of and material.own.get(material.ids[row]) != label
         ],
         np.int64,
     ).reshape(-1, 2)
