@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from umpteen.errors import DataError
@@ -21,6 +21,8 @@ def test_bins_have_equal_volume_when_counts_allow_it():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 7))
+@example([0, 0], 3)
+@example([4, 0, 1, 0], 2)
 def test_bins_fall_in_frequency_and_unseen_labels_are_last(counts, bins):
     counts = np.array(counts)
     bin_of = frequency_bins(counts, bins)
