@@ -129,6 +129,9 @@ def best_discounts(n_positives: NDArray[np.int64], k: int) -> NDArray[np.float64
 def check_k(k: int) -> None:
     """Raise unless k can be a number of places.
 
+    Args:
+        k: The number.
+
     Raises:
         ConfigError: If k is below 1.
     """

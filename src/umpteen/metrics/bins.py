@@ -72,6 +72,14 @@ def precision_by_bin(
 def contributions(hits: Hits, k: int, bins: int = 5) -> NDArray[np.float64]:
     """As ``precision_by_bin``, from hits that were found already and know the label counts.
 
+    Args:
+        hits: The comparison.
+        k: Places looked at.
+        bins: How many bins.
+
+    Returns:
+        (bins,) fractions whose sum is P@k.
+
     Raises:
         DataError: If the hits do not know the label counts.
     """

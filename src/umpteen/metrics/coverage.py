@@ -16,9 +16,8 @@ class Coverage:
     A number over labels, not over queries: it tells whether the tail is reached at all, which P@k
     hides. It grows with the number of queries, so compare on the same split.
 
-    Example:
-        >>> str(Coverage(5))
-        'C@5'
+    >>> str(Coverage(5))
+    'C@5'
     """
 
     k: int

@@ -65,6 +65,12 @@ def put_in_order(topk: TopK) -> TopK:
     A place whose score is -inf holds no prediction, whatever its row. Rows that are in order
     already, as those of our own indexes are, cost one comparison.
 
+    Args:
+        topk: Predictions in any order.
+
+    Returns:
+        The predictions in order; the argument is left alone.
+
     Raises:
         DataError: If a score is not a number.
     """

@@ -18,9 +18,8 @@ class MacroF1:
     others have an F1 of 0. As k predictions are made whatever the number of positives, 1 is
     reached only by lists that stop where the positives stop.
 
-    Example:
-        >>> str(MacroF1(5))
-        'MacroF1@5'
+    >>> str(MacroF1(5))
+    'MacroF1@5'
     """
 
     k: int

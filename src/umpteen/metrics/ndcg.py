@@ -17,9 +17,8 @@ class NDCG:
     Best is min(k, positives) hits in the first places, so a query with two positives can reach 1
     at k = 5. Choose it over P@k where the order inside the first k matters.
 
-    Example:
-        >>> str(NDCG(5))
-        'nDCG@5'
+    >>> str(NDCG(5))
+    'nDCG@5'
     """
 
     k: int

@@ -27,6 +27,12 @@ def parse(text: str) -> Metric:
 
     ``"package.module:Class@5"`` names a metric of your own.
 
+    Args:
+        text: A name of ``METRICS``, with ``@k`` where the metric has one.
+
+    Returns:
+        The metric.
+
     Raises:
         ConfigError: If the name is unknown, or a k is missing, not allowed or below 1.
 
@@ -54,6 +60,12 @@ def parse(text: str) -> Metric:
 
 def parse_all(texts: Sequence[str]) -> list[Metric]:
     """All metrics named, in order.
+
+    Args:
+        texts: What ``parse`` takes.
+
+    Returns:
+        The metrics.
 
     Raises:
         ConfigError: With a sentence for every text that names none, not only the first.

@@ -17,9 +17,8 @@ class Precision:
     The field's first number. Missing predictions are misses, and a query with fewer than k
     positives cannot reach 1; choose RP@k where that matters.
 
-    Example:
-        >>> str(Precision(5))
-        'P@5'
+    >>> str(Precision(5))
+    'P@5'
     """
 
     k: int

@@ -54,9 +54,8 @@ class PropensityPrecision:
     A ratio of two means, not a mean of ratios (Jain, Prabhu and Varma, 2016). It depends on the
     constants a and b, so print them beside it. Needs inverse propensities.
 
-    Example:
-        >>> str(PropensityPrecision(5))
-        'PSP@5'
+    >>> str(PropensityPrecision(5))
+    'PSP@5'
     """
 
     k: int
@@ -84,9 +83,8 @@ class PropensityNDCG:
     min(k, positives) places before the means are taken: the convention of the public evaluation
     code behind the published figures.
 
-    Example:
-        >>> str(PropensityNDCG(3))
-        'PSnDCG@3'
+    >>> str(PropensityNDCG(3))
+    'PSnDCG@3'
     """
 
     k: int

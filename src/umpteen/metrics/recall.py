@@ -17,9 +17,8 @@ class Recall:
     Tells how good a candidate list is, at k of 10 or 100. A query without positives counts as 0,
     not as NaN.
 
-    Example:
-        >>> str(Recall(100))
-        'R@100'
+    >>> str(Recall(100))
+    'R@100'
     """
 
     k: int
@@ -45,9 +44,8 @@ class RPrecision:
 
     Like P@k where every query has k positives or more, and able to reach 1 where they have not.
 
-    Example:
-        >>> str(RPrecision(5))
-        'RP@5'
+    >>> str(RPrecision(5))
+    'RP@5'
     """
 
     k: int

@@ -17,9 +17,8 @@ class ReciprocalRank:
     Without k it looks at all predictions that were made, so their number matters; name a k to
     compare with others.
 
-    Example:
-        >>> str(ReciprocalRank()), str(ReciprocalRank(10))
-        ('MRR', 'MRR@10')
+    >>> str(ReciprocalRank()), str(ReciprocalRank(10))
+    ('MRR', 'MRR@10')
     """
 
     k: int | None = None
