@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from umpteen.cli._options import format_option, json_option, say, sentences, write_json, write_table
+from umpteen.errors import DataError
 
 _BUILD = "umpteen.cli.data_build"
 
@@ -85,16 +86,20 @@ def stats(path: str, data_format: str | None, as_json: bool, plot: str | None) -
         raise click.UsageError(f"--plot must name a .png or .svg file, not {plot!r}")
     from umpteen.data.formats import load_dataset
     from umpteen.data.picture import draw_file
-    from umpteen.data.statistics import describe
+    from umpteen.data.statistics import BINS, describe
+    from umpteen.metrics.bins import frequency_bins
 
     dataset = load_dataset(path, data_format)
-    found = describe(dataset)
+    bins = frequency_bins(dataset.label_counts, BINS) if "train" in dataset else None
+    found = describe(dataset, bins)
     if as_json:
         write_json(found)
     else:
         _print_stats(found)
     if plot is not None:
-        draw_file(dataset, plot)
+        if bins is None:
+            raise DataError("the data has no train split, so there are no frequencies to plot")
+        draw_file(dataset, bins, plot)
         say(f"Wrote {plot}")
 
 

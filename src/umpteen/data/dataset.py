@@ -1,4 +1,4 @@
-"""The data set: texts, sparse targets and filter pairs, in named splits. No reading of files here."""
+"""The data set: texts, sparse targets and filter pairs, in named splits. Reads no files."""
 
 from __future__ import annotations
 
@@ -138,6 +138,10 @@ class Dataset:
         Returns:
             The data set, with labels in order of first appearance (or of the columns).
 
+        Raises:
+            DataError: If texts and labels do not fit together, a label is twice in a row, a
+                relevance is not in (0, 1], or no text has any label.
+
         Example:
             >>> data = Dataset.from_lists(["red fruit", "long fruit"], [["apple"], ["banana"]])
             >>> data.labels.ids
@@ -146,9 +150,11 @@ class Dataset:
         given = [("train", texts, labels)]
         if test_texts is not None:
             given.append(("test", test_texts, test_labels))
+        for split, words, rows in given:
+            _check_given(split, words, rows)
         label_set = _label_set([rows for _, _, rows in given], label_texts)
         splits = {
-            split: Split(list(words), _matrix(rows, label_set), None, None)
+            split: Split([str(text) for text in words], _matrix(rows, label_set, split))
             for split, words, rows in given
         }
         return cls(label_set, splits, propensity, name)
@@ -212,8 +218,10 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
 
 
 def _label_set(given: Sequence[Any], label_texts: Any) -> LabelSet:
-    if sp.issparse(given[0]):
-        n = given[0].shape[1]
+    if any(map(sp.issparse, given)):
+        n = given[0].shape[1] if sp.issparse(given[0]) else -1
+        if not all(sp.issparse(rows) and rows.shape[1] == n for rows in given):
+            raise DataError("label matrices must come for every split, with the same columns")
         ids = [str(i) for i in range(n)]
         if label_texts is None:
             return LabelSet(ids, ids)
@@ -227,8 +235,8 @@ def _label_set(given: Sequence[Any], label_texts: Any) -> LabelSet:
         order.update((str(key), None) for key in label_texts)
     for rows in given:
         for row in rows:
-            if isinstance(row, str):
-                raise DataError(f"labels must be a list for each text, got the string {row!r}")
+            if isinstance(row, str) or not isinstance(row, Iterable):
+                raise DataError(f"labels must be a list for each text, got {row!r}")
             order.update((str(label), None) for label in row)
     ids = list(order)
     names = (
@@ -239,14 +247,36 @@ def _label_set(given: Sequence[Any], label_texts: Any) -> LabelSet:
     return LabelSet(ids, [names.get(i, i) for i in ids])
 
 
-def _matrix(rows: Any, labels: LabelSet) -> sp.csr_matrix:
+def _check_given(split: str, texts: Any, labels: Any) -> None:
+    if isinstance(texts, str):
+        raise DataError(f"{split} texts must be a list of strings, got one string")
+    if labels is None:
+        raise DataError(f"{split} texts are given without labels; give a list of labels for each")
+    if isinstance(labels, str):
+        raise DataError(f"{split} labels must be a list for each text, got one string")
+    n = labels.shape[0] if sp.issparse(labels) else len(labels)
+    if n != len(texts):
+        raise DataError(f"{len(texts)} {split} texts but labels for {n}; there must be as many")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"{split} text {row} is {type(text).__name__}; expected a string")
+
+
+def _matrix(rows: Any, labels: LabelSet, split: str) -> sp.csr_matrix:
     if sp.issparse(rows):
-        matrix = sp.csr_matrix(rows, dtype=np.float32)
+        # A copy: what follows sorts and drops in place, and the caller's matrix is the caller's.
+        matrix = sp.csr_matrix(rows, dtype=np.float32, copy=True)
+        matrix.sum_duplicates()
         matrix.eliminate_zeros()
-        matrix.sort_indices()
-        if len(matrix.data) and not (np.isfinite(matrix.data).all() and matrix.data.min() > 0):
-            raise DataError("a label matrix must hold positive, finite relevances")
-        return matrix
-    return targets_from_rows(
-        ([labels.rows[str(label)] for label in row] for row in rows), len(labels)
-    )
+        if not ((matrix.data > 0) & (matrix.data <= 1)).all():
+            raise DataError(f"the {split} label matrix must hold relevances in (0, 1]")
+    else:
+        found = [[labels.rows[str(label)] for label in row] for row in rows]
+        matrix = targets_from_rows(found, len(labels))
+        lengths = np.fromiter((len(row) for row in found), np.int64, len(found))
+        double = np.flatnonzero(matrix.getnnz(axis=1) != lengths)
+        if len(double):
+            raise DataError(f"{split} text {double[0]} has a label twice; name every label once")
+    if not matrix.nnz:
+        raise DataError(f"no {split} text has any label; at least one positive is needed")
+    return matrix

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Dataset
-from umpteen.data.statistics import frequency_bins
 from umpteen.errors import UmpteenError
 from umpteen.extras import require
 from umpteen.files import atomic_file
@@ -46,11 +45,12 @@ def draw_text(bins: Sequence[Mapping[str, int]], *, width: int = WIDTH) -> list[
     return lines
 
 
-def draw_file(dataset: Dataset, path: str | Path) -> None:
+def draw_file(dataset: Dataset, bins: NDArray[np.int64], path: str | Path) -> None:
     """Write a picture of label frequencies and of positives per query.
 
     Args:
         dataset: The data; it needs a train split.
+        bins: (L,) the frequency bin of each label, 0 the head.
         path: A file that ends in .png or .svg.
 
     Raises:
@@ -65,21 +65,21 @@ def draw_file(dataset: Dataset, path: str | Path) -> None:
     counts = dataset.label_counts
     figure = figures.Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _draw_ranks(left, counts)
+    _draw_ranks(left, counts, bins)
     _draw_positives(right, dataset)
     figure.suptitle(f"{dataset.name}: {len(counts)} labels")
     with atomic_file(path) as temporary:
         figure.savefig(temporary, format=kind, dpi=150)
 
 
-def _draw_ranks(axes: Any, counts: NDArray[np.int64]) -> None:
+def _draw_ranks(axes: Any, counts: NDArray[np.int64], bins: NDArray[np.int64]) -> None:
     ordered = np.sort(counts)[::-1]
     ranks = np.arange(1, len(ordered) + 1)
     seen = ordered > 0
     axes.plot(ranks[seen], ordered[seen], linewidth=1.5)
-    borders = np.flatnonzero(np.diff(frequency_bins(ordered)))
-    for border in borders + 1.5:
-        axes.axvline(border, color="0.7", linewidth=0.8, linestyle="--")
+    # Bins go from frequent to rare as the ranks do, so their sizes say where they end.
+    for border in np.cumsum(np.bincount(bins))[:-1]:
+        axes.axvline(border + 0.5, color="0.7", linewidth=0.8, linestyle="--")
     axes.set(
         xscale="log",
         yscale="log",

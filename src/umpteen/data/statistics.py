@@ -16,11 +16,12 @@ BINS = 5
 FEW_QUERIES = 5
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
+def describe(dataset: Dataset, bins: NDArray[np.int64] | None = None) -> dict[str, Any]:
     """The numbers of a data set, ready for JSON.
 
     Args:
         dataset: The data.
+        bins: (L,) the frequency bin of each label, to be described too.
 
     Returns:
         Name, propensity constants, a part for each split, one for the labels and, if there is a
@@ -44,8 +45,9 @@ def describe(dataset: Dataset) -> dict[str, Any]:
             "share_with_few_queries": float((counts < FEW_QUERIES).mean()),
             "few_queries": FEW_QUERIES,
             "queries_per_label": spread(counts),
-            "bins": describe_bins(counts),
         }
+        if bins is not None:
+            found["labels"]["bins"] = describe_bins(counts, bins)
     return found
 
 
@@ -73,39 +75,23 @@ def count_words(texts: Sequence[str]) -> NDArray[np.int64]:
     return np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
 
 
-def frequency_bins(counts: NDArray[np.int64], bins: int = BINS) -> NDArray[np.int64]:
-    """Sort labels into bins of equal volume, 0 the head.
-
-    Labels go from frequent to rare (equal counts: smaller row first); a label belongs to the bin in
-    which the middle of its own share of all training pairs falls.
+def describe_bins(
+    counts: NDArray[np.int64], bins: NDArray[np.int64], n_bins: int = BINS
+) -> list[dict[str, int]]:
+    """Labels, pairs, and fewest and most queries of a label, for each bin from head to tail.
 
     Args:
         counts: (L,) training queries of each label.
-        bins: How many bins.
-
-    Returns:
-        (L,) the bin of each label; a label without a training query is in the last.
+        bins: (L,) the bin of each label, 0 the head.
+        n_bins: How many bins there are; one may be empty.
 
     Example:
-        >>> frequency_bins(np.array([1, 4, 0, 1, 2]), bins=2).tolist()
-        [1, 0, 1, 1, 1]
+        >>> describe_bins(np.array([4, 1]), np.array([0, 1]), 2)[1]
+        {'labels': 1, 'pairs': 1, 'fewest': 1, 'most': 1}
     """
-    order = np.argsort(-counts, kind="stable")
-    ordered = counts[order]
-    middle = np.cumsum(ordered) - ordered / 2
-    place = np.floor(middle * bins / max(int(counts.sum()), 1)).astype(np.int64)
-    found = np.empty(len(counts), np.int64)
-    found[order] = np.minimum(place, bins - 1)
-    found[counts == 0] = bins - 1
-    return found
-
-
-def describe_bins(counts: NDArray[np.int64], bins: int = BINS) -> list[dict[str, int]]:
-    """Labels, pairs, and fewest and most queries of a label, for each bin from head to tail."""
-    member = frequency_bins(counts, bins)
     described = []
-    for each in range(bins):
-        inside = counts[member == each]
+    for each in range(n_bins):
+        inside = counts[bins == each]
         described.append(
             {
                 "labels": len(inside),

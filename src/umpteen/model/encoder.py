@@ -21,6 +21,8 @@ class Encoder(Protocol):
     rounding). An encoder is a ``torch.nn.Module`` beside this.
     """
 
+    kind: str
+    """Its name in the ENCODERS table."""
     dim: int
     """Size of the vectors."""
 

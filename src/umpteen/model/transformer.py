@@ -28,6 +28,8 @@ class TransformerEncoder(nn.Module):
         pad_id: The tokenizer's padding id.
     """
 
+    kind = "transformer"
+
     def __init__(self, network: nn.Module, *, pooling: str = "mean", pad_id: int = 0) -> None:
         super().__init__()
         if pooling not in POOLINGS:

@@ -33,6 +33,8 @@ class BagEncoder(nn.Module):
         dropout: On the mean, while training.
     """
 
+    kind = "bag"
+
     def __init__(self, table: Tensor, *, hidden: int = 512, dropout: float = 0.1) -> None:
         super().__init__()
         self.dim = table.shape[1]

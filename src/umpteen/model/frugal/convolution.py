@@ -35,6 +35,8 @@ class ConvolutionEncoder(nn.Module):
         dropout: On the token vectors and before the mix, while training.
     """
 
+    kind = "convolution"
+
     def __init__(
         self,
         table: Tensor,

@@ -1,0 +1,132 @@
+"""The one place where names in a config become objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from umpteen.config import EncoderConfig, LossConfig, RunConfig, from_mapping, read_preset
+from umpteen.config import with_overrides as _with_overrides
+from umpteen.model import ENCODERS
+from umpteen.model.model import Model
+from umpteen.objectives import OBJECTIVES, REDUCTIONS
+from umpteen.registry import resolve
+from umpteen.training.step import Losses
+
+DEFAULT_PRESET = "unidec-frugal"
+FRUGAL = ("bag", "convolution")
+LEARNING_RATES = {"frugal": (2e-3, 2e-3), "transformer": (1e-4, 2e-4)}
+"""Encoder and heads, where the config leaves them open."""
+
+
+def load_config(preset: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> RunConfig:
+    """The settings of a preset (or TOML file, or a run's config.json) with changes laid over them.
+
+    Args:
+        preset: A preset's name or a file.
+        overrides: ``section.key=value`` strings.
+
+    Returns:
+        The config, checked.
+
+    Example:
+        >>> load_config("unidec", ["train.epochs=3"]).train.epochs
+        3
+    """
+    values = _with_overrides(read_preset(preset), overrides)
+    source = f"preset {preset}" + (" with --set" if overrides else "")
+    return from_mapping(values, source=source)
+
+
+def is_frugal(encoder: EncoderConfig) -> bool:
+    """Whether the encoder is one of ours, rather than a transformer's folder or hub name."""
+    return encoder.name in FRUGAL
+
+
+def resolve_open_settings(config: RunConfig) -> RunConfig:
+    """Fill in what the config leaves to the machine or to the kind of encoder."""
+    from umpteen.model.frugal.tables import static_table_available
+
+    frugal = is_frugal(config.encoder)
+    table = config.encoder.table
+    if frugal and table == "auto":
+        table = "static" if static_table_available() else "random"
+    lr_encoder, lr_heads = LEARNING_RATES["frugal" if frugal else "transformer"]
+    train = config.train
+    return dataclasses.replace(
+        config,
+        encoder=dataclasses.replace(config.encoder, table=table),
+        train=dataclasses.replace(
+            train,
+            lr_encoder=lr_encoder if train.lr_encoder is None else train.lr_encoder,
+            lr_heads=lr_heads if train.lr_heads is None else train.lr_heads,
+        ),
+    )
+
+
+def build_encoder(
+    config: EncoderConfig, texts: Iterable[str], *, generator: torch.Generator
+) -> tuple[nn.Module, Any]:
+    """The encoder and its tokenizer.
+
+    Args:
+        config: Which, with open settings filled in.
+        texts: Query and label texts, for a tokenizer that is learned from the data.
+        generator: Draws random token vectors.
+
+    Returns:
+        The encoder module and a ``tokenizers.Tokenizer``.
+    """
+    if not is_frugal(config):
+        from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
+
+        network = load_network(config.name)
+        pad_id = getattr(network.config, "pad_token_id", None) or 0
+        encoder = TransformerEncoder(network, pooling=config.pooling, pad_id=pad_id)
+        return encoder, load_tokenizer(config.name)
+    from umpteen.model.frugal import tables
+
+    if config.table == "static":
+        tokenizer, table = tables.load_static_table()
+    else:
+        tokenizer = tables.train_tokenizer(texts, vocabulary=config.vocabulary)
+        table = tables.random_table(
+            tokenizer.get_vocab_size(), config.dim, generator=generator
+        )
+    encoder_class = resolve(ENCODERS, config.name, kind="encoder")
+    return encoder_class(table, **config.options), tokenizer
+
+
+def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
+    """The model around an encoder."""
+    m = config.model
+    return Model(
+        encoder,
+        heads=m.heads,
+        dim=m.dim,
+        n_labels=n_labels,
+        dropout=m.dropout,
+        label_dropout=m.label_dropout,
+        dual_temperature=m.dual_temperature,
+        classifier_temperature=m.classifier_temperature,
+        learn_temperatures=m.learn_temperatures,
+    )
+
+
+def build_losses(config: LossConfig) -> Losses:
+    """The objectives and their weights."""
+    return Losses(
+        dual=resolve(OBJECTIVES, config.dual, kind="objective")(),
+        classifier=resolve(OBJECTIVES, config.classifier, kind="objective")(),
+        reduction=resolve(REDUCTIONS, config.reduction, kind="reduction"),
+        bce_objective=resolve(OBJECTIVES, "bce", kind="objective")(),
+        bce_reduction=resolve(REDUCTIONS, "pal", kind="reduction"),
+        dual_share=config.dual_share,
+        dual_forward=config.dual_forward,
+        classifier_forward=config.classifier_forward,
+        bce=config.bce,
+    )

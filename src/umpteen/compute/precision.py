@@ -1,0 +1,37 @@
+"""Number formats: which one a run uses, and the context that applies it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from umpteen.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that ``auto``, ``cpu`` or ``cuda`` stands for on this machine.
+
+    Raises:
+        ConfigError: If a GPU is asked for and there is none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no GPU on this machine; use --device cpu")
+    return torch.device(name)
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """What ``auto`` stands for: bf16 on a GPU, fp32 elsewhere."""
+    if name == "auto":
+        return "bf16" if device.type == "cuda" else "fp32"
+    return name
+
+
+@contextlib.contextmanager
+def autocast(precision: str, device: torch.device) -> Iterator[None]:
+    """Run the block's matrix products in the given precision; weights stay float32."""
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+        yield

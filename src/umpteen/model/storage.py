@@ -1,0 +1,142 @@
+"""The model folder: JSON, safetensors and NumPy, written whole or not at all, loaded strictly."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from umpteen.errors import RunError
+from umpteen.files import atomic_folder, read_json, write_json
+from umpteen.model import ENCODERS
+from umpteen.model.model import Model
+from umpteen.registry import resolve
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts are read: the part of a model that is neither weights nor shape."""
+
+    text: str
+    """``title`` or ``all``."""
+    max_tokens: int
+    label_fingerprint: str
+
+
+def save_model(
+    folder: Path,
+    model: Model,
+    tokenizer: Tokenizer,
+    reading: Reading,
+    *,
+    vectors: NDArray[np.float32] | None = None,
+) -> None:
+    """Write a model folder.
+
+    Args:
+        folder: Made, or replaced as a whole.
+        model: The model.
+        tokenizer: Its tokenizer.
+        reading: How texts are read.
+        vectors: (L, heads * dim) search vectors of the labels, where they are known.
+    """
+    with atomic_folder(folder, replace=True) as temporary:
+        (temporary / "encoder").mkdir()
+        options = model.encoder.save(temporary / "encoder")  # type: ignore[operator]
+        tokenizer.save(str(temporary / "encoder" / "tokenizer.json"))
+        heads = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in model.state_dict().items()
+            if not name.startswith("encoder.")
+        }
+        save_file(heads, temporary / "heads.safetensors")
+        if vectors is not None:
+            np.save(temporary / "vectors.npy", vectors, allow_pickle=False)
+        write_json(
+            temporary / "model.json",
+            {
+                "format": FORMAT,
+                "encoder": {"kind": model.encoder.kind, "options": options},
+                "heads": list(model.heads),
+                "dim": model.dim,
+                "n_labels": model.n_labels,
+                "dropout": model.dropout,
+                "label_dropout": model.label_dropout.p,
+                "learn_temperatures": model.log_scales.requires_grad,
+                "reading": asdict(reading),
+            },
+        )
+
+
+def load_model(folder: Path) -> tuple[Model, Any, Reading]:
+    """Read a model folder.
+
+    Returns:
+        The model on the CPU in evaluation mode, its tokenizer, and how it reads texts.
+
+    Raises:
+        RunError: If something is missing, damaged or of another version.
+    """
+    from tokenizers import Tokenizer
+
+    about = read_json(folder / "model.json", error=RunError)
+    if about.get("format") != FORMAT:
+        raise RunError(f"{folder}: model format {about.get('format')!r}, expected {FORMAT}")
+    try:
+        encoder_class = resolve(ENCODERS, about["encoder"]["kind"], kind="encoder")
+        encoder = encoder_class.load(folder / "encoder", about["encoder"]["options"])
+        model = Model(
+            encoder,
+            heads=tuple(about["heads"]),
+            dim=about["dim"],
+            n_labels=about["n_labels"],
+            dropout=about["dropout"],
+            label_dropout=about["label_dropout"],
+            learn_temperatures=about["learn_temperatures"],
+        )
+        heads = load_file(folder / "heads.safetensors")
+        tokenizer = Tokenizer.from_file(str(folder / "encoder" / "tokenizer.json"))
+        reading = Reading(**about["reading"])
+    except (KeyError, TypeError, OSError, SafetensorError, RuntimeError) as error:
+        raise RunError(f"{folder} is not a whole model folder: {error}") from error
+    own = {name for name in model.state_dict() if not name.startswith("encoder.")}
+    if own != set(heads):
+        raise RunError(
+            f"{folder / 'heads.safetensors'} does not fit model.json: missing "
+            f"{sorted(own - set(heads)) or 'nothing'}, unexpected {sorted(set(heads) - own) or 'nothing'}"
+        )
+    model.load_state_dict(heads, strict=False)  # the encoder's weights are loaded, the rest is all here
+    return model.eval(), tokenizer, reading
+
+
+def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
+    """The labels' search vectors of a model folder, memory-mapped.
+
+    Raises:
+        RunError: If they are missing or of another shape.
+    """
+    file = folder / "vectors.npy"
+    try:
+        vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{file} cannot be read: {error}") from error
+    expected = (model.n_labels, model.dim * len(model.heads))
+    if vectors.shape != expected:
+        raise RunError(f"{file} has the shape {vectors.shape}, expected {expected}")
+    return vectors
+
+
+def parameters_in_float32(model: Model) -> Model:
+    """The model with every weight in float32 (an encoder on disk may be in half precision)."""
+    return model.to(torch.float32)

@@ -1,0 +1,171 @@
+"""From text to the top labels: tokenize, encode, search. Needs nothing of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from umpteen.compute.precision import choose_device
+from umpteen.data.labels import LabelSet
+from umpteen.data.tokens import TokenStore, encode
+from umpteen.errors import ConfigError, LabelMismatch, RunError
+from umpteen.index import INDEXES
+from umpteen.index.base import LabelIndex
+from umpteen.index.exact import ExactIndex
+from umpteen.model.model import Model
+from umpteen.model.storage import Reading, load_model, load_vectors
+from umpteen.model.vectors import available_heads, head_columns, query_search_vectors
+from umpteen.files import read_json
+from umpteen.registry import resolve
+from umpteen.runs import RunFolder
+from umpteen.types import TopK
+
+
+class Predictor:
+    """A trained model with its labels, ready to answer.
+
+    Make one with ``Predictor.load("run")``; ``umpteen.train`` returns one too.
+
+    Args:
+        model: In evaluation mode, on its device.
+        tokenizer: The model's tokenizer.
+        reading: How texts are read.
+        labels: The label set.
+        vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
+        label_counts: (L,) training queries of each label.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Any,
+        reading: Reading,
+        labels: LabelSet,
+        vectors: Any,
+        label_counts: NDArray[np.int64],
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.reading = reading
+        self.labels = labels
+        self.label_counts = label_counts
+        self.heads = available_heads(model)
+        self._vectors = vectors
+        self._indexes: dict[str, LabelIndex] = {}
+
+    @classmethod
+    def load(cls, run: str | Path, *, device: str = "auto", which: str = "best") -> Self:
+        """Read a run folder.
+
+        Args:
+            run: The folder.
+            device: ``auto``, ``cpu`` or ``cuda``.
+            which: The ``best`` model by validation, or the ``last``.
+
+        Returns:
+            The predictor. Heads for which ``umpteen index`` built an index use it.
+
+        Raises:
+            RunError: If the folder is not a whole run.
+            LabelMismatch: If its parts speak of different labels.
+        """
+        folder = RunFolder(run).require()
+        model_folder = folder.model(which)
+        model, tokenizer, reading = load_model(model_folder)
+        labels, counts = folder.read_labels(reading.label_fingerprint)
+        place = choose_device(device)
+        predictor = cls(
+            model.to(place), tokenizer, reading, labels, load_vectors(model_folder, model), counts
+        )
+        predictor._use_indexes(folder, model_folder)
+        return predictor
+
+    def predict(
+        self,
+        texts: Sequence[str] | str,
+        k: int = 10,
+        *,
+        head: str | None = None,
+        exclude: NDArray[np.int64] | None = None,
+    ) -> TopK:
+        """The k best labels of each text.
+
+        Args:
+            texts: One text or several.
+            k: Labels per text.
+            head: ``de`` (label texts), ``clf`` (label vectors) or ``combined``; by default the
+                combined head, or the only one there is.
+            exclude: (M, 2) pairs (text position, label row) that must not be returned.
+
+        Returns:
+            Rows, scores, ids and texts of the labels.
+        """
+        batch = [texts] if isinstance(texts, str) else list(texts)
+        self.columns(head)
+        if not batch:
+            empty = np.zeros((0, k))
+            return TopK(empty.astype(np.int64), empty.astype(np.float32), self.labels)
+        ragged = encode(batch, self.tokenizer, max_tokens=self.reading.max_tokens)
+        vectors = self.encode_tokens(TokenStore(ragged.ids, ragged.offsets))
+        return self.search(vectors, k, head=head, exclude=exclude)
+
+    def encode_tokens(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
+        """Search vectors (N, heads * dim) of tokenized texts."""
+        return query_search_vectors(self.model, tokens, precision=precision)
+
+    def search(
+        self,
+        vectors: torch.Tensor,
+        k: int,
+        *,
+        head: str | None = None,
+        exclude: NDArray[np.int64] | None = None,
+    ) -> TopK:
+        """The k best labels for search vectors (see ``predict``)."""
+        columns = self.columns(head)
+        top = self.index(head).search(vectors[:, columns], k, exclude=exclude)
+        return TopK(top.rows, top.scores, self.labels)
+
+    def columns(self, head: str | None) -> slice:
+        """The columns of search vectors a head uses.
+
+        Raises:
+            ConfigError: If the model has no such head.
+        """
+        return head_columns(self.model, self._known(head))
+
+    def index(self, head: str | None = None) -> LabelIndex:
+        """The index a head searches; exact unless another was built for it."""
+        name = self._known(head)
+        if name not in self._indexes:
+            vectors = self._vectors[:, self.columns(name)]
+            device = next(self.model.parameters()).device
+            self._indexes[name] = ExactIndex.build(torch.as_tensor(np.array(vectors)).to(device))
+        return self._indexes[name]
+
+    def label_vectors(self, head: str | None = None) -> NDArray[np.float32]:
+        """The labels' search vectors (L, D) of a head."""
+        return np.asarray(self._vectors[:, self.columns(head)])
+
+    def _known(self, head: str | None) -> str:
+        if head is None:
+            return self.heads[-1]
+        if head not in self.heads:
+            raise ConfigError(f"the model has no head {head!r}; it has: {', '.join(self.heads)}")
+        return head
+
+    def _use_indexes(self, folder: RunFolder, model_folder: Path) -> None:
+        for place in sorted(folder.index.glob("*")) if folder.index.is_dir() else []:
+            about = read_json(place / "about.json", error=RunError)
+            if about["model"] != model_folder.name:
+                raise LabelMismatch(
+                    f"{place} was built for the model {about['model']}, the run now answers with "
+                    f"{model_folder.name}; build it again with: umpteen index {folder.path}"
+                )
+            kind = resolve(INDEXES, about["kind"], kind="index")
+            self._indexes[place.name] = kind.load(place / "index")

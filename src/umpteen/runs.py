@@ -1,0 +1,123 @@
+"""The run folder: what is where, and the small files that say which model is in force.
+
+    RUN/config.json       settings, versions, seed and fingerprints, as resolved
+    RUN/labels.jsonl      the label set, one line per row
+    RUN/models/epoch-N/   model folders; ``models.json`` names the best and the last
+    RUN/metrics.json      validation history
+    RUN/steps.jsonl       one line per step
+    RUN/examples.jsonl    some validation queries with their labels
+    RUN/checkpoints/      to continue from
+    RUN/index/HEAD/       a search index, where one was built
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.data.labels import LabelSet
+from umpteen.errors import LabelMismatch, RunError
+from umpteen.files import atomic_file, read_json, write_json
+
+
+class RunFolder:
+    """Paths and small files of one run.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.steps = self.path / "steps.jsonl"
+        self.metrics = self.path / "metrics.json"
+        self.examples = self.path / "examples.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.models = self.path / "models"
+        self.index = self.path / "index"
+
+    def require(self) -> RunFolder:
+        """This folder, if it holds a run.
+
+        Raises:
+            RunError: If it does not.
+        """
+        if not self.config.is_file():
+            raise RunError(
+                f"{self.path} is not a run folder (no config.json); make one with umpteen train"
+            )
+        return self
+
+    def model(self, which: str = "best") -> Path:
+        """The folder of the best or the last model.
+
+        Raises:
+            RunError: If no model has been written yet.
+        """
+        names = read_json(self.path / "models.json", error=RunError)
+        if which not in names:
+            raise RunError(f"{self.path} has no {which!r} model; it has: {', '.join(names)}")
+        return self.path / str(names[which])
+
+    def point(self, **names: Path) -> None:
+        """Name the best and last model folders, then remove the ones no longer named."""
+        file = self.path / "models.json"
+        known = read_json(file) if file.is_file() else {}
+        known.update({which: str(folder.relative_to(self.path)) for which, folder in names.items()})
+        write_json(file, known)
+        for folder in self.models.iterdir():
+            if str(folder.relative_to(self.path)) not in known.values():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def write_labels(self, labels: LabelSet, counts: NDArray[np.int64]) -> None:
+        """Write the label list with each label's number of training queries."""
+        contents = labels.contents if labels.contents is not None else [None] * len(labels)
+        with (
+            atomic_file(self.path / "labels.jsonl") as temporary,
+            temporary.open("w", encoding="utf-8") as out,
+        ):
+            for label_id, title, content, count in zip(
+                labels.ids, labels.titles, contents, counts.tolist(), strict=True
+            ):
+                line: dict[str, Any] = {"id": label_id, "text": title, "count": count}
+                if content is not None:
+                    line["content"] = content
+                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def read_labels(self, fingerprint: str | None = None) -> tuple[LabelSet, NDArray[np.int64]]:
+        """The label set and the labels' training counts.
+
+        Args:
+            fingerprint: What the set must be, where that is known.
+
+        Returns:
+            Labels and counts (L,).
+
+        Raises:
+            RunError: If the list is missing or damaged.
+            LabelMismatch: If it is not the expected set.
+        """
+        file = self.path / "labels.jsonl"
+        try:
+            lines = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line]
+            has_contents = any("content" in line for line in lines)
+            labels = LabelSet(
+                [line["id"] for line in lines],
+                [line["text"] for line in lines],
+                [line.get("content", "") for line in lines] if has_contents else None,
+            )
+            counts = np.array([line["count"] for line in lines], dtype=np.int64)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file} is missing or damaged: {error}") from error
+        if fingerprint is not None and labels.fingerprint != fingerprint:
+            raise LabelMismatch(
+                f"{file} has the fingerprint {labels.fingerprint[:12]}, but the model was trained "
+                f"with {fingerprint[:12]}; the label list was changed by hand or is of another run"
+            )
+        return labels, counts

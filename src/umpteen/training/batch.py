@@ -1,0 +1,91 @@
+"""One step's input: queries, their pool of labels and the tokens of both, made ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.data.pool import Pool, PoolBuilder
+from umpteen.data.samplers import step_seed
+from umpteen.data.tokens import TokenStore
+from umpteen.types import Ragged
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one step sees."""
+
+    queries: Rows
+    """(B,) rows of the training queries."""
+    tokens: Ragged
+    """The queries' tokens, then those of the pool's first ``n_text`` labels."""
+    pool: Pool
+
+
+class BatchMaker:
+    """Makes the batch of a step; a pure function of its arguments and the run's seed.
+
+    Args:
+        queries: Tokens of the training queries.
+        labels: Tokens of the labels.
+        pools: Draws the pools.
+        seed: The run's seed.
+        encode_labels: Whether label texts are needed (a dual head is trained).
+    """
+
+    def __init__(
+        self,
+        queries: TokenStore,
+        labels: TokenStore,
+        pools: PoolBuilder,
+        *,
+        seed: int,
+        encode_labels: bool,
+    ) -> None:
+        self._queries = queries
+        self._labels = labels
+        self._pools = pools
+        self._seed = seed
+        self._encode_labels = encode_labels
+        self.negatives: NDArray[Any] | None = None
+        """(N, H) mined hard negatives of each query, -1 where there is none."""
+
+    def make(self, queries: Rows, step: int) -> Batch:
+        """The batch of these queries at this step."""
+        rng = np.random.default_rng(step_seed(self._seed, step))
+        negatives = None if self.negatives is None else self.negatives[queries]
+        pool = self._pools.build(queries, rng, negatives)
+        tokens = self._queries.take(queries)
+        if self._encode_labels:
+            tokens = join(tokens, self._labels.take(pool.labels[: pool.n_text]))
+        return Batch(queries, tokens, pool)
+
+    def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
+        """The batches of an epoch's plan from position ``start``, two prepared in the background."""
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            waiting: list[Future[Batch]] = []
+            for ahead in range(start, min(start + 2, len(plan))):
+                waiting.append(worker.submit(self.make, plan[ahead], first_step + ahead - start))
+            for position in range(start, len(plan)):
+                following = position + 2
+                batch = waiting.pop(0).result()
+                if following < len(plan):
+                    waiting.append(
+                        worker.submit(self.make, plan[following], first_step + following - start)
+                    )
+                yield batch
+
+
+def join(first: Ragged, second: Ragged) -> Ragged:
+    """The texts of both, one after the other."""
+    return Ragged(
+        np.concatenate([first.ids, second.ids]),
+        np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]]),
+    )

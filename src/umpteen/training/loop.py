@@ -1,0 +1,210 @@
+"""The training loop: a generator of ticks. It prints nothing, writes nothing and reads no clock."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from umpteen.data.samplers import clustered_batches, shuffled_batches, step_seed
+from umpteen.errors import TrainingStopped
+from umpteen.model.model import Model
+from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.optim import Optimizers, schedule
+from umpteen.training.refresh import Refreshed
+from umpteen.training.step import Losses, batch_loss
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What happened in one step."""
+
+    step: int
+    """Counted from 1 over the whole run."""
+    epoch: int
+    """Counted from 1."""
+    loss: float
+    labels: int
+    """Labels in the pool."""
+    positives: float
+    """Positives in the pool per query."""
+    queries: int
+    lr_factor: float
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One step was taken; the infos of earlier ones may have arrived."""
+
+    finished: list[StepInfo]
+    epoch_done: bool
+
+
+@dataclass
+class Position:
+    """Where a run stands; all that resuming needs beside weights and optimizers."""
+
+    epoch: int = 0
+    """The epoch under way, from 0."""
+    batch: int = 0
+    """The next batch of that epoch's plan."""
+    step: int = 0
+    """Steps taken."""
+    refresh_epoch: int = -1
+    """The epoch of the refresh in force; -1 for none."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Validation results so far."""
+
+
+class LossWatch:
+    """Collects losses from the device without waiting for it, and stops on one that is not finite.
+
+    A loss is looked at when its copy has arrived, at the latest ``lag`` steps after its own.
+    """
+
+    def __init__(self, lag: int = 8) -> None:
+        self._lag = lag
+        self._waiting: deque[tuple[torch.Tensor, Any, Batch, dict[str, Any]]] = deque()
+
+    def push(self, loss: torch.Tensor, batch: Batch, info: dict[str, Any]) -> None:
+        """Start copying a step's loss to the host."""
+        event = None
+        if loss.is_cuda:
+            host = torch.empty((), pin_memory=True)
+            host.copy_(loss, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+            loss = host
+        self._waiting.append((loss, event, batch, info))
+
+    def arrived(self) -> list[StepInfo]:
+        """The infos whose losses are here."""
+        infos = []
+        while self._waiting:
+            event = self._waiting[0][1]
+            if event is not None and len(self._waiting) <= self._lag and not event.query():
+                break
+            infos.append(self._pop())
+        return infos
+
+    def drain(self) -> list[StepInfo]:
+        """All infos, waiting for the device."""
+        infos = []
+        while self._waiting:
+            infos.append(self._pop())
+        return infos
+
+    def _pop(self) -> StepInfo:
+        loss, event, batch, info = self._waiting.popleft()
+        if event is not None:
+            event.synchronize()
+        value = float(loss)
+        if not math.isfinite(value):
+            rows = batch.queries.tolist()
+            shown = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
+            raise TrainingStopped(
+                f"the loss became {value} at step {info['step']} (epoch {info['epoch']}), in the "
+                f"batch of the {len(rows)} training rows {shown}"
+            )
+        return StepInfo(loss=value, **info)
+
+
+@dataclass
+class Loop:
+    """The parts a run is made of; ``ticks`` drives them."""
+
+    model: Model
+    optimizers: Optimizers
+    losses: Losses
+    maker: BatchMaker
+    refresh: Callable[[Model, int], Refreshed] | None
+    """Makes clusters and negatives from the model; None for random batches throughout."""
+    keep_refresh: Callable[[Refreshed, int], None]
+    """Told of every new refresh, before it is used."""
+    n_queries: int
+    batch_size: int
+    n_epochs: int
+    refresh_epochs: int
+    first_refresh: int
+    clustered: bool
+    warmup: float
+    clip_norm: float
+    precision: str
+    seed: int
+    position: Position = field(default_factory=Position)
+    refreshed: Refreshed | None = None
+    watch: LossWatch = field(default_factory=LossWatch)
+
+    def ticks(self) -> Iterator[Tick]:
+        """Train from the position to the end, one tick per step.
+
+        The caller may stop between any two ticks, save ``position``, weights and optimizers, and
+        continue later as if nothing had happened: every draw depends on seed and step alone.
+        """
+        cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+        with torch.random.fork_rng(devices=cuda):
+            while self.position.epoch < self.n_epochs:
+                yield from self._epoch()
+
+    def plan(self) -> list[Any]:
+        """The batches of the epoch under way."""
+        epoch = self.position.epoch
+        if self.refreshed is None or not self.clustered:
+            return shuffled_batches(self.n_queries, self.batch_size, seed=self.seed, epoch=epoch)
+        return clustered_batches(
+            self.refreshed.order,
+            self.refreshed.bounds,
+            self.batch_size,
+            seed=self.seed,
+            epoch=epoch,
+        )
+
+    def _epoch(self) -> Iterator[Tick]:
+        at = self.position
+        if self._refresh_due() and self.refresh is not None:
+            self.refreshed = self.refresh(self.model, at.epoch)
+            at.refresh_epoch = at.epoch
+            self.keep_refresh(self.refreshed, at.epoch)
+        self.maker.negatives = None if self.refreshed is None else self.refreshed.negatives
+        plan = self.plan()
+        self.model.train()
+        batches = self.maker.make_ahead(plan, start=at.batch, first_step=at.step)
+        for batch in batches:
+            progress = (at.epoch + (at.batch + 1) / len(plan)) / self.n_epochs
+            self._step(batch, schedule(progress, self.warmup))
+            at.step += 1
+            at.batch += 1
+            if at.batch < len(plan):
+                yield Tick(self.watch.arrived(), epoch_done=False)
+        at.epoch += 1
+        at.batch = 0
+        yield Tick(self.watch.drain(), epoch_done=True)
+
+    def _refresh_due(self) -> bool:
+        at = self.position
+        if at.epoch < self.first_refresh or at.refresh_epoch == at.epoch:
+            return False
+        return (at.epoch - self.first_refresh) % self.refresh_epochs == 0
+
+    def _step(self, batch: Batch, factor: float) -> None:
+        at = self.position
+        torch.manual_seed(step_seed(self.seed, at.step, (4,)))  # dropout; forked, not the caller's
+        loss = batch_loss(self.model, batch, self.losses, precision=self.precision)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizers.step(factor, clip_norm=self.clip_norm)
+        self.watch.push(
+            loss.detach(),
+            batch,
+            {
+                "step": at.step + 1,
+                "epoch": at.epoch + 1,
+                "labels": len(batch.pool.labels),
+                "positives": len(batch.pool.positives) / len(batch.queries),
+                "queries": len(batch.queries),
+                "lr_factor": factor,
+            },
+        )

@@ -1,0 +1,87 @@
+"""Parameter groups, their learning rates, and the schedule."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from umpteen.model.model import Model
+from umpteen.training.row_adamw import RowAdamW
+
+
+class Optimizers:
+    """AdamW for dense weights and row-wise AdamW for tables, under one schedule.
+
+    Args:
+        model: The model.
+        lr_encoder: Learning rate of the encoder (and its token table).
+        lr_heads: Of the heads and temperatures.
+        lr_labels: Of the label vectors.
+        weight_decay: On everything but biases, norms and temperatures.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        lr_encoder: float,
+        lr_heads: float,
+        lr_labels: float,
+        weight_decay: float,
+    ) -> None:
+        tables = {id(p) for p in model.row_parameters()}
+        groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+        for name, parameter in model.named_parameters():
+            if id(parameter) in tables or not parameter.requires_grad:
+                continue
+            lr = lr_encoder if name.startswith("encoder.") else lr_heads
+            decay = weight_decay if parameter.ndim > 1 else 0.0
+            groups.setdefault((lr, decay), []).append(parameter)
+        self.dense = torch.optim.AdamW(
+            [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in groups.items()],
+            fused=next(model.parameters()).device.type == "cuda",
+        )
+        rows = [
+            {
+                "params": [p],
+                "lr": lr_labels if p is model.label_vectors else lr_encoder,
+                # Token weights are scalars around 0 in the exponent; decay would pull them to 1.
+                "weight_decay": weight_decay if p.shape[1] > 1 else 0.0,
+            }
+            for p in model.row_parameters()
+        ]
+        self.rows = RowAdamW(rows) if rows else None
+        for optimizer in self.all:
+            for group in optimizer.param_groups:
+                group["base_lr"] = group["lr"]
+
+    @property
+    def all(self) -> list[torch.optim.Optimizer]:
+        """Both optimizers, where there are two."""
+        return [self.dense] if self.rows is None else [self.dense, self.rows]
+
+    def step(self, factor: float, *, clip_norm: float) -> None:
+        """Update every weight at ``factor`` times its learning rate, then drop the gradients."""
+        if clip_norm:
+            dense = [p for group in self.dense.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(dense, clip_norm)
+        for optimizer in self.all:
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * factor
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+
+def schedule(progress: float, warmup: float) -> float:
+    """The learning rate's factor at a share of the run: linear rise, then a cosine to zero.
+
+    Example:
+        >>> schedule(0.05, 0.1), schedule(0.1, 0.1), round(schedule(0.55, 0.1), 6)
+        (0.5, 1.0, 0.5)
+    """
+    if progress < warmup:
+        return progress / warmup
+    share = (progress - warmup) / max(1e-12, 1.0 - warmup)
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))

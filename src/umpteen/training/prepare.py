@@ -1,0 +1,98 @@
+"""From a data set and a config to what training reads: splits, tokens, fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umpteen.config import RunConfig
+from umpteen.data.dataset import Dataset, hold_out_validation
+from umpteen.data.tokens import TokenStore, tokenize
+from umpteen.errors import DataError
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The data as training sees it."""
+
+    dataset: Dataset
+    """With a validation split, if one is held out."""
+    tokenizer: Any
+    queries: TokenStore
+    labels: TokenStore
+    validation: TokenStore | None
+    fingerprint: str
+    """Of tokens and targets; a checkpoint is only continued on the same."""
+
+
+def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
+    """Train and validation alone: nothing that follows can see the test split.
+
+    Raises:
+        DataError: If there is nothing to learn from.
+    """
+    held = hold_out_validation(
+        dataset, share=config.validation.share, most=config.validation.most, seed=config.seed
+    )
+    splits = {name: held[name] for name in ("train", "validation") if name in held}
+    if "train" not in splits or splits["train"].filtered_targets().nnz == 0:
+        raise DataError("there is nothing to learn from: no training query has a label")
+    return Dataset(held.labels, splits, held.propensity, held.name)
+
+
+def all_texts(dataset: Dataset, which: str) -> chain[str]:
+    """Training and label texts, one after the other."""
+    return chain(dataset["train"].texts(which), dataset.labels.encoder_texts(which))
+
+
+def prepare(
+    dataset: Dataset, config: RunConfig, tokenizer: Any, *, cache: Path, say: Say
+) -> Prepared:
+    """Tokenize what training and validation read.
+
+    Args:
+        dataset: From ``training_splits``.
+        config: The run's settings.
+        tokenizer: The encoder's.
+        cache: Where token stores are kept between runs.
+        say: Told what is being done.
+
+    Returns:
+        The prepared data.
+    """
+    which = config.data.text
+
+    def store(texts: list[str], what: str) -> TokenStore:
+        say(f"tokens of {len(texts):,} {what}")
+        return tokenize(texts, tokenizer, max_tokens=config.data.max_tokens, folder=cache)
+
+    queries = store(dataset["train"].texts(which), "training queries")
+    labels = store(dataset.labels.encoder_texts(which), "labels")
+    validation = None
+    if "validation" in dataset:
+        validation = store(dataset["validation"].texts(which), "validation queries")
+    digest = hashlib.sha256()
+    for part in (queries, labels, validation):
+        digest.update((part.key if part is not None else "-").encode())
+    digest.update(dataset.labels.fingerprint.encode())
+    for name in sorted(dataset.splits):
+        targets = dataset[name].targets
+        for array in (targets.indptr, targets.indices, targets.data, dataset[name].filters):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return Prepared(dataset, tokenizer, queries, labels, validation, digest.hexdigest()[:32])
+
+
+def default_cache() -> Path:
+    """Where token stores are kept unless told otherwise: the user's cache folder."""
+    base = os.environ.get("UMPTEEN_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    root = Path(base) if base else Path.home() / ".cache"
+    return root / "umpteen" / "tokens"

@@ -1,0 +1,111 @@
+"""Clusters of queries and hard negatives, made anew every few epochs from the present model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.compute.encoding import encode_all
+from umpteen.compute.precision import autocast
+from umpteen.data.clusters import balanced_clusters
+from umpteen.data.samplers import cluster_levels, step_seed
+from umpteen.data.tokens import TokenStore
+from umpteen.errors import RunError
+from umpteen.files import atomic_folder, digest
+from umpteen.index.exact import ExactIndex
+from umpteen.model.model import Model
+
+FILES = ("order.npy", "bounds.npy", "negatives.npy")
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What a refresh leaves for the next epochs."""
+
+    order: NDArray[np.int64]
+    """(N,) query rows sorted by cluster."""
+    bounds: NDArray[np.int64]
+    """Where each cluster starts in it, and N."""
+    negatives: NDArray[Any]
+    """(N, H) int32 label rows near each query that are not its own; -1 where there is none."""
+
+    def save(self, folder: Path) -> dict[str, str]:
+        """Write to a folder; returns the files' digests."""
+        with atomic_folder(folder, replace=True) as temporary:
+            for name, array in zip(FILES, (self.order, self.bounds, self.negatives), strict=True):
+                np.save(temporary / name, array, allow_pickle=False)
+        return {name: digest(folder / name) for name in FILES}
+
+    @classmethod
+    def load(cls, folder: Path, digests: dict[str, str]) -> Refreshed:
+        """Read from a folder.
+
+        Raises:
+            RunError: If a file is missing or not the one that was written.
+        """
+        arrays = []
+        for name in FILES:
+            file = folder / name
+            if not file.is_file() or digest(file) != digests.get(name):
+                raise RunError(f"{file} is missing or damaged")
+            arrays.append(np.load(file, allow_pickle=False, mmap_mode="r"))
+        return cls(np.array(arrays[0]), np.array(arrays[1]), arrays[2])
+
+
+@dataclass(frozen=True)
+class Refresher:
+    """Makes a refresh from the training data and the model."""
+
+    queries: TokenStore
+    labels: TokenStore
+    targets: sp.csr_matrix
+    """Training targets without filter pairs."""
+    filters: NDArray[np.int64]
+    cluster_size: int
+    negatives_kept: int
+    """Hard negatives kept per query: those drawn in a step times the epochs until the next."""
+    seed: int
+    precision: str
+
+    def __call__(self, model: Model, epoch: int) -> Refreshed:
+        """Encode everything, cluster the queries, search each query's nearest wrong labels."""
+        device = next(model.parameters()).device
+        was_training = model.training
+        model.eval()
+        with autocast(self.precision, device):
+            queries = encode_all(lambda tokens: _search_vectors(model, tokens), self.queries)
+        generator = torch.Generator().manual_seed(step_seed(self.seed, epoch, (3,)))
+        levels = cluster_levels(len(self.queries), self.cluster_size)
+        order, bounds = balanced_clusters(queries, levels, generator=generator)
+        negatives = self._mine(model, queries)
+        model.train(was_training)
+        return Refreshed(order.cpu().numpy(), bounds.cpu().numpy(), negatives)
+
+    def _mine(self, model: Model, queries: torch.Tensor) -> NDArray[np.int32]:
+        if not self.negatives_kept:
+            return np.zeros((len(self.queries), 0), np.int32)
+        device = queries.device
+        if model.dual_head is not None:
+            with autocast(self.precision, device):
+                labels = encode_all(lambda tokens: _search_vectors(model, tokens), self.labels)
+        else:
+            assert model.label_vectors is not None
+            labels = torch.nn.functional.normalize(model.label_vectors.detach(), dim=1)
+        rows = np.repeat(np.arange(self.targets.shape[0]), np.diff(self.targets.indptr))
+        known = np.column_stack([rows, self.targets.indices.astype(np.int64)])
+        excluded = np.concatenate([known, self.filters])
+        top = ExactIndex.build(labels).search(queries, self.negatives_kept, exclude=excluded)
+        return top.rows.astype(np.int32)
+
+
+def _search_vectors(model: Model, tokens: Any) -> torch.Tensor:
+    encoded = model.encode(tokens).float()
+    if model.dual_head is not None:
+        return model.dual(encoded)
+    return torch.nn.functional.normalize(model.classifier(encoded), dim=1)

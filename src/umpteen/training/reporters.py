@@ -1,0 +1,183 @@
+"""Who is told of a run's progress: the step log, a terminal, TensorBoard. They compute nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from umpteen.extras import require
+from umpteen.training.loop import StepInfo
+
+
+class Reporter(Protocol):
+    """Somebody who wants to know."""
+
+    def say(self, text: str) -> None:
+        """A line about what is being done."""
+
+    def start(self, n_epochs: int, epoch: float) -> None:
+        """Training begins, or continues, at this many epochs."""
+
+    def step(self, info: StepInfo, epoch: float) -> None:
+        """A step's numbers have arrived; ``epoch`` is the exact progress."""
+
+    def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
+        """The model was validated after this many epochs."""
+
+    def close(self) -> None:
+        """The run ends, for whatever reason."""
+
+
+class Silent:
+    """Tells nobody; the base of reporters that care for some events only."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def start(self, n_epochs: int, epoch: float) -> None:
+        """Nothing."""
+
+    def step(self, info: StepInfo, epoch: float) -> None:
+        """Nothing."""
+
+    def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class StepLog(Silent):
+    """``steps.jsonl``: one line per step.
+
+    Args:
+        path: The file; lines after ``last_step`` (of steps that a resumed run takes again) are cut.
+        last_step: Steps taken so far.
+    """
+
+    def __init__(self, path: Path, *, last_step: int) -> None:
+        kept = []
+        if path.is_file():
+            for line in path.read_text("utf-8").splitlines():
+                try:
+                    if json.loads(line)["step"] <= last_step:
+                        kept.append(line + "\n")
+                except (ValueError, KeyError):
+                    break  # a line cut short by a kill; those after it are newer still
+        self._file = path.open("w", encoding="utf-8")
+        self._file.writelines(kept)
+        self._start = time.monotonic()
+
+    def step(self, info: StepInfo, epoch: float) -> None:
+        """Write the step's line."""
+        line = asdict(info) | {"seconds": round(time.monotonic() - self._start, 3)}
+        self._file.write(json.dumps(line) + "\n")
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Terminal(Silent):
+    """A progress bar with loss, pool, positives, speed and time left; validations above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import TimeRemainingColumn
+
+        self.console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self._task: Any = None
+        self._n_epochs = 0
+        self._loss = 0.0
+        self._queries = 0
+        self._since = 0.0
+        self._speed = 0.0
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def start(self, n_epochs: int, epoch: float) -> None:
+        """Show the bar."""
+        self._n_epochs = n_epochs
+        self._since = time.monotonic()
+        self._task = self._progress.add_task(
+            "train", total=n_epochs, completed=epoch, epoch=f"{int(epoch) + 1}/{n_epochs}", numbers=""
+        )
+        if self.console.is_terminal:
+            self._progress.start()
+
+    def step(self, info: StepInfo, epoch: float) -> None:
+        """Move the bar."""
+        self._loss = info.loss if not self._loss else 0.95 * self._loss + 0.05 * info.loss
+        self._queries += info.queries
+        passed = time.monotonic() - self._since
+        if passed > 0.5:
+            self._speed, self._queries, self._since = self._queries / passed, 0, time.monotonic()
+        self._progress.update(
+            self._task,
+            completed=epoch,
+            epoch=f"{info.epoch}/{self._n_epochs}",
+            numbers=(
+                f"loss {self._loss:.3f} · {info.labels:,} labels · "
+                f"{info.positives:.1f} positives · {self._speed:,.0f} queries/s"
+            ),
+        )
+
+    def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
+        """Print the head that counts."""
+        head, values = list(metrics.items())[-1]
+        numbers = "  ".join(f"{name} {value:5.2f}" for name, value in values.items())
+        self.say(f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+
+class TensorBoard(Silent):
+    """Curves for TensorBoard (extra ``track``).
+
+    Args:
+        folder: Where its files go.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        require("tensorboard", extra="track")
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def step(self, info: StepInfo, epoch: float) -> None:
+        """Add the step's numbers."""
+        for name in ("loss", "labels", "positives", "lr_factor"):
+            self._writer.add_scalar(f"train/{name}", getattr(info, name), info.step)
+
+    def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
+        """Add each head's metrics."""
+        for head, values in metrics.items():
+            for name, value in values.items():
+                self._writer.add_scalar(f"validation/{head}/{name}", value, epoch)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
