@@ -94,9 +94,7 @@ def build_encoder(
         tokenizer, table = tables.load_static_table()
     else:
         tokenizer = tables.train_tokenizer(texts, vocabulary=config.vocabulary)
-        table = tables.random_table(
-            tokenizer.get_vocab_size(), config.dim, generator=generator
-        )
+        table = tables.random_table(tokenizer.get_vocab_size(), config.dim, generator=generator)
     encoder_class = resolve(ENCODERS, config.name, kind="encoder")
     return encoder_class(table, **config.options), tokenizer
 

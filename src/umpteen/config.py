@@ -187,17 +187,29 @@ class RunConfig:
 
 def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
     yield "data.text", c.data.text, "title or all", c.data.text in ("title", "all")
-    yield "encoder.table", c.encoder.table, "auto, static or random", (
-        c.encoder.table in ("auto", "static", "random")
+    yield (
+        "encoder.table",
+        c.encoder.table,
+        "auto, static or random",
+        (c.encoder.table in ("auto", "static", "random")),
     )
-    yield "model.label_init", c.model.label_init, "text or zeros", (
-        c.model.label_init in ("text", "zeros")
+    yield (
+        "model.label_init",
+        c.model.label_init,
+        "text or zeros",
+        (c.model.label_init in ("text", "zeros")),
     )
-    yield "train.precision", c.train.precision, "auto, fp32 or bf16", (
-        c.train.precision in ("auto", "fp32", "bf16")
+    yield (
+        "train.precision",
+        c.train.precision,
+        "auto, fp32 or bf16",
+        (c.train.precision in ("auto", "fp32", "bf16")),
     )
-    yield "model.heads", list(c.model.heads), "some of dual and classifier", (
-        bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}
+    yield (
+        "model.heads",
+        list(c.model.heads),
+        "some of dual and classifier",
+        (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
     )
     for key in (
         "data.max_tokens", "encoder.dim", "encoder.vocabulary", "model.dim",
@@ -302,7 +314,9 @@ def read_preset(name: str) -> dict[str, Any]:
 def preset_names() -> list[str]:
     """The presets that come with the package."""
     folder = resources.files("umpteen").joinpath("presets")
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    return sorted(
+        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
+    )
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
@@ -332,7 +346,9 @@ def _parse(text: str) -> Any:
         return text
 
 
-def _fill(kind: type, values: Mapping[str, Any], prefix: str, problems: list[str]) -> dict[str, Any]:
+def _fill(
+    kind: type, values: Mapping[str, Any], prefix: str, problems: list[str]
+) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     result: dict[str, Any] = {}
     for key, value in values.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from umpteen.data.dataset import Dataset
-from umpteen.data.tokens import TokenStore, encode
+from umpteen.data.tokens import TokenStore
 from umpteen.metrics import parse_all
 from umpteen.scoring import DEFAULT, Report, score
 
@@ -68,12 +68,13 @@ def evaluate(
     """
     part = data[split]
     model.labels.require_same(data.labels, ours="the run", theirs="the data")
-    depth = max([metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k] + [5])
+    depth = max(
+        [metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k] + [5]
+    )
     if tokens is None:
-        texts = part.texts(model.reading.text)
-        ragged = encode(texts, model.tokenizer, max_tokens=model.reading.max_tokens)
-        tokens = TokenStore(ragged.ids, ragged.offsets)
-    vectors = model.encode_tokens(tokens)
+        vectors = model.vectors(part.texts(model.reading.text))
+    else:
+        vectors = model.encode_tokens(tokens)
     counts = data.label_counts
     heads = model.heads if head == "all" else (head,)
     reports = {}

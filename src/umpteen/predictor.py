@@ -110,9 +110,12 @@ class Predictor:
         if not batch:
             empty = np.zeros((0, k))
             return TopK(empty.astype(np.int64), empty.astype(np.float32), self.labels)
-        ragged = encode(batch, self.tokenizer, max_tokens=self.reading.max_tokens)
-        vectors = self.encode_tokens(TokenStore(ragged.ids, ragged.offsets))
-        return self.search(vectors, k, head=head, exclude=exclude)
+        return self.search(self.vectors(batch), k, head=head, exclude=exclude)
+
+    def vectors(self, texts: Sequence[str]) -> torch.Tensor:
+        """Search vectors (N, heads * dim) of texts."""
+        ragged = encode(texts, self.tokenizer, max_tokens=self.reading.max_tokens)
+        return self.encode_tokens(TokenStore(ragged.ids, ragged.offsets))
 
     def encode_tokens(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
         """Search vectors (N, heads * dim) of tokenized texts."""

@@ -1,13 +1,13 @@
 """The run folder: what is where, and the small files that say which model is in force.
 
-    RUN/config.json       settings, versions, seed and fingerprints, as resolved
-    RUN/labels.jsonl      the label set, one line per row
-    RUN/models/epoch-N/   model folders; ``models.json`` names the best and the last
-    RUN/metrics.json      validation history
-    RUN/steps.jsonl       one line per step
-    RUN/examples.jsonl    some validation queries with their labels
-    RUN/checkpoints/      to continue from
-    RUN/index/HEAD/       a search index, where one was built
+RUN/config.json       settings, versions, seed and fingerprints, as resolved
+RUN/labels.jsonl      the label set, one line per row
+RUN/models/epoch-N/   model folders; ``models.json`` names the best and the last
+RUN/metrics.json      validation history
+RUN/steps.jsonl       one line per step
+RUN/examples.jsonl    some validation queries with their labels
+RUN/checkpoints/      to continue from
+RUN/index/HEAD/       a search index, where one was built
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ def _split(
         torch.arange(n_clusters, device=order.device), sizes, output_size=len(order)
     )  # (N,) ascending along the order
     middle = starts + (sizes + 1) // 2  # the left half gets the odd one
-    left = torch.arange(len(order), device=order.device) < middle[cluster]
-    side = cluster * 2 + (~left).long()  # (N,) child of each place of the order
+    halves = torch.stack([middle - starts, bounds[1:] - middle], dim=1).reshape(-1)
     centres = _first_centres(vectors, order, starts, sizes, generator)  # (2 clusters, D)
     for _ in range(n_iterations):
         direction = centres[0::2] - centres[1::2]  # (clusters, D)
@@ -53,7 +52,7 @@ def _split(
         by_lean = torch.argsort(lean, descending=True, stable=True)
         places = by_lean[torch.argsort(cluster[by_lean], stable=True)]
         order = order[places]
-        centres = _means(vectors, order, side, 2 * n_clusters)
+        centres = _means(vectors, order, halves)
     new_bounds = torch.stack([starts, middle], dim=1).reshape(-1)
     return order, torch.cat([new_bounds, bounds[-1:]])
 
@@ -80,9 +79,8 @@ def _lean(vectors: Tensor, order: Tensor, direction: Tensor, cluster: Tensor) ->
     return torch.cat(parts) if parts else vectors.new_zeros(0)
 
 
-def _means(vectors: Tensor, order: Tensor, side: Tensor, n: int) -> Tensor:
-    sums = torch.zeros(n, vectors.shape[1], dtype=torch.float32, device=vectors.device)
-    block = max(1, (1 << 26) // max(1, vectors.shape[1]))
-    for i in range(0, len(order), block):
-        sums.index_add_(0, side[i : i + block], vectors[order[i : i + block]].float())
-    return torch.nn.functional.normalize(sums, dim=1)
+def _means(vectors: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
+    """Unit means of consecutive runs of the order; sizes (n,) add up to N."""
+    return torch.nn.functional.normalize(
+        torch.segment_reduce(vectors[order].float(), "sum", lengths=sizes), dim=1
+    )

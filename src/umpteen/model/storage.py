@@ -116,7 +116,9 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
             f"{folder / 'heads.safetensors'} does not fit model.json: missing "
             f"{sorted(own - set(heads)) or 'nothing'}, unexpected {sorted(set(heads) - own) or 'nothing'}"
         )
-    model.load_state_dict(heads, strict=False)  # the encoder's weights are loaded, the rest is all here
+    model.load_state_dict(
+        heads, strict=False
+    )  # the encoder's weights are loaded, the rest is all here
     return model.eval(), tokenizer, reading
 
 

@@ -121,7 +121,11 @@ class Terminal(Silent):
         self._n_epochs = n_epochs
         self._since = time.monotonic()
         self._task = self._progress.add_task(
-            "train", total=n_epochs, completed=epoch, epoch=f"{int(epoch) + 1}/{n_epochs}", numbers=""
+            "train",
+            total=n_epochs,
+            completed=epoch,
+            epoch=f"{int(epoch) + 1}/{n_epochs}",
+            numbers="",
         )
         if self.console.is_terminal:
             self._progress.start()

@@ -58,7 +58,9 @@ class RowAdamW(torch.optim.Optimizer):
             state["step"] = 0
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = torch.zeros_like(parameter)
-            state["touched"] = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
+            state["touched"] = torch.zeros(
+                len(parameter), dtype=torch.int32, device=parameter.device
+            )
         state["step"] += 1
         step = state["step"]
         gradient = parameter.grad.coalesce()  # type: ignore[union-attr]

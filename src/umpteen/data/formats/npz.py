@@ -106,7 +106,9 @@ def _read_matrix(path: Path) -> sp.csr_matrix:
             loaded.check_format(full_check=True)
         if loaded.dtype.kind not in "biuf":
             raise ValueError(f"it holds {loaded.dtype}; expected numbers")
-        matrix = sp.csr_matrix(loaded).astype(np.float32)
+        matrix = sp.csr_matrix(loaded)
+        if matrix.nnz != loaded.nnz:
+            raise ValueError("it holds a pair of query and label twice")
     except Exception as error:
         # What a damaged archive raises depends on where the damage is; all of it means the same.
         raise DataError(
@@ -115,13 +117,14 @@ def _read_matrix(path: Path) -> sp.csr_matrix:
             path=path,
         ) from error
     matrix.sort_indices()
-    return _check(matrix, path)
-
-
-def _check(matrix: sp.csr_matrix, path: Path) -> sp.csr_matrix:
+    # Before any change of type: SciPy adds up what is there twice when it converts.
     row = first_repeat(matrix)
     if row >= 0:
         raise DataError("a label is there twice; name every label once", path=path, row=row + 1)
+    return _check(matrix.astype(np.float32), path)
+
+
+def _check(matrix: sp.csr_matrix, path: Path) -> sp.csr_matrix:
     matrix.eliminate_zeros()
     if not matrix.nnz:
         raise DataError("no row has any label; at least one positive is needed", path=path)

@@ -1,0 +1,64 @@
+"""``umpteen evaluate``: metrics of a run on a data set."""
+
+from __future__ import annotations
+
+import click
+
+from umpteen.cli._options import (
+    device_option,
+    format_option,
+    json_option,
+    say,
+    sentences,
+    write_json,
+    write_table,
+)
+
+
+@click.command()
+@click.argument("run")
+@click.argument("data")
+@click.option("--split", default="test", show_default=True, help="Which part of the data.")
+@click.option(
+    "--head", default="all", show_default=True, type=click.Choice(["de", "clf", "combined", "all"])
+)
+@click.option("--metrics", metavar="P@1,...", help="What to compute; a full set by default.")
+@click.option("--which", default="best", type=click.Choice(["best", "last"]), show_default=True)
+@device_option
+@format_option
+@json_option
+@sentences
+def evaluate(
+    run: str,
+    data: str,
+    split: str,
+    head: str,
+    metrics: str | None,
+    which: str,
+    device: str,
+    data_format: str | None,
+    as_json: bool,
+) -> None:
+    """Metrics of RUN on DATA, in percent, for each head."""
+    from umpteen.data.formats import load_dataset
+    from umpteen.evaluation import evaluate as run_evaluation
+    from umpteen.predictor import Predictor
+    from umpteen.scoring import DEFAULT, TIE_RULE
+
+    predictor = Predictor.load(run, device=device, which=which)
+    chosen = [name.strip() for name in metrics.split(",")] if metrics else list(DEFAULT)
+    result = run_evaluation(
+        predictor, load_dataset(data, data_format), split=split, head=head, metrics=chosen
+    )
+    if as_json:
+        write_json(result.as_json())
+        return
+    first = next(iter(result.heads.values()))
+    rows = [
+        [name, *(report.values[name] for report in result.heads.values())] for name in first.values
+    ]
+    write_table(["metric", *result.heads], rows)
+    a, b = first.propensity.a, first.propensity.b
+    say(
+        f"{first.n:,} queries; propensity A {a:g}, B {b:g}; {first.n_filters:,} filter pairs; {TIE_RULE}"
+    )

@@ -1,0 +1,83 @@
+"""``umpteen train``: options in, ``umpteen.train`` called."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from umpteen.cli._options import device_option, format_option, say, sentences
+
+
+@click.command()
+@click.argument("data")
+@click.option("--out", required=True, metavar="RUN", help="The run folder to make or continue.")
+@click.option("--preset", metavar="NAME|FILE", help="Settings to start from; see umpteen presets.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable."
+)
+@click.option(
+    "--encoder", metavar="NAME", help="bag, convolution, or a Hugging Face folder or hub name."
+)
+@click.option(
+    "--text", type=click.Choice(["title", "all"]), help="Read titles alone, or contents too."
+)
+@click.option("--resume", is_flag=True, help="Continue the run from its newest checkpoint.")
+@click.option("--cache", metavar="FOLDER", help="Where token stores are kept between runs.")
+@click.option(
+    "--tensorboard", is_flag=True, help="Write curves for TensorBoard to RUN/tensorboard."
+)
+@device_option
+@format_option
+@sentences
+def train(
+    data: str,
+    out: str,
+    preset: str | None,
+    overrides: tuple[str, ...],
+    encoder: str | None,
+    text: str | None,
+    resume: bool,
+    cache: str | None,
+    tensorboard: bool,
+    device: str,
+    data_format: str | None,
+) -> None:
+    """Train a model on DATA and write a self-contained run folder.
+
+    Without --preset and --encoder the frugal default is trained, which needs no download. A run
+    that was stopped or killed continues with --resume to the same result.
+    """
+    from pathlib import Path
+
+    from umpteen.data.formats import load_dataset
+    from umpteen.training.reporters import Reporter, TensorBoard, Terminal
+    from umpteen.training.run import train as run
+
+    changes = list(overrides)
+    if encoder:
+        changes.append(f"encoder.name={encoder}")
+    if text:
+        changes.append(f"data.text={text}")
+    terminal = Terminal()
+    reporters: list[Reporter] = [terminal]
+    if tensorboard:
+        reporters.append(TensorBoard(Path(out) / "tensorboard"))
+    dataset = load_dataset(data, data_format)
+    terminal.say(
+        f"{dataset.name}: {len(dataset['train']):,} queries, {len(dataset.labels):,} labels"
+    )
+    try:
+        run(
+            dataset,
+            out=out,
+            preset=preset,
+            overrides=changes,
+            device=device,
+            resume=resume,
+            reporters=reporters,
+            cache=cache,
+        )
+    except KeyboardInterrupt:
+        sys.exit(130)
+    say(f"the run is in {out}; next: umpteen evaluate {out} {data}")
