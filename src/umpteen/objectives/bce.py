@@ -41,8 +41,10 @@ class BinaryCrossEntropy:
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
         """Negatives and positives of each row that has a positive."""
-        # t softplus(-s) + (1 - t) softplus(s) = softplus(s) - t s
-        terms = weights * (softplus(positive_scores) - positives.targets * positive_scores)  # (P,)
+        # t softplus(-s) + (1 - t) softplus(s) = softplus(-s) + (1 - t) s, which unlike
+        # softplus(s) - t s keeps the small loss of a positive that is nearly learned.
+        rest = (1 - positives.targets) * positive_scores
+        terms = weights * (softplus(-positive_scores) + rest)  # (P,)
         counted = torch.zeros(len(stats), dtype=stats.dtype, device=stats.device)
         counted[positives.rows] = 1.0
         return stats[:, 0] * counted + sum_by_row(terms, positives.rows, len(stats))

@@ -1,0 +1,284 @@
+"""The laws of every row of OBJECTIVES x REDUCTIONS, in float64 unless a law is about float32."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from umpteen.objectives import OBJECTIVES, REDUCTIONS
+from umpteen.objectives.base import block_loss
+from umpteen.registry import resolve
+from umpteen.types import Positives
+
+NOTHING = float("-inf")
+ALL = [(objective, reduction) for objective in OBJECTIVES for reduction in REDUCTIONS]
+every_pair = pytest.mark.parametrize(("objective", "reduction"), ALL)
+
+
+def parts(objective, reduction):
+    return (
+        resolve(OBJECTIVES, objective, kind="objective")(),
+        resolve(REDUCTIONS, reduction, kind="reduction"),
+    )
+
+
+def make_case(seed=0, *, n_rows=7, n_cols=11, weighted=True, ignored=True):
+    """Scores, positives as a dict, and two rows that must not count: no positive, and all -inf."""
+    rng = np.random.default_rng(seed)
+    scores = torch.from_numpy(rng.normal(size=(n_rows, n_cols)) * 2)
+    relevant = rng.random((n_rows, n_cols)) < 0.3
+    relevant[0] = False
+    relevant[1] = True  # nothing but positives
+    relevant[2] = np.arange(n_cols) == n_cols - 1  # one positive, in the last column
+    if ignored:
+        dead = (rng.random((n_rows, n_cols)) < 0.2) & ~relevant
+        dead[3], relevant[3] = True, False
+        scores[torch.from_numpy(dead)] = NOTHING
+    pairs = {
+        (int(i), int(j)): float(rng.uniform(0.1, 1.0)) if weighted else 1.0
+        for i, j in np.argwhere(relevant)
+    }
+    return scores, pairs
+
+
+def as_positives(pairs, dtype=torch.float64):
+    rows, cols = zip(*pairs, strict=True) if pairs else ((), ())
+    return Positives(
+        torch.tensor(rows, dtype=torch.int64),
+        torch.tensor(cols, dtype=torch.int64),
+        torch.tensor(list(pairs.values()), dtype=dtype),
+    )
+
+
+def loss_and_gradient(objective, reduction, scores, positives):
+    scores = scores.clone().requires_grad_()
+    loss = block_loss(*parts(objective, reduction), scores, positives)
+    loss.backward()
+    return loss.detach(), scores.grad
+
+
+# The definitions, one query at a time, with plain exponentials.
+
+
+def reference_softmax(s, targets, alive):
+    below = sum(torch.exp(s[j]) for j in alive)
+    return 0.0, {p: -t * torch.log(torch.exp(s[p]) / below) for p, t in targets.items()}
+
+
+def reference_decoupled_softmax(s, targets, alive):
+    others = sum(torch.exp(s[j]) for j in alive if j not in targets)
+    return 0.0, {
+        p: -t * torch.log(torch.exp(s[p]) / (torch.exp(s[p]) + others)) for p, t in targets.items()
+    }
+
+
+def reference_bce(s, targets, alive):
+    def probability(j):
+        return 1 / (1 + torch.exp(-s[j]))
+
+    negatives = sum(-torch.log(1 - probability(j)) for j in alive if j not in targets)
+    return negatives, {
+        p: -t * torch.log(probability(p)) - (1 - t) * torch.log(1 - probability(p))
+        for p, t in targets.items()
+    }
+
+
+REFERENCES = {
+    "softmax": reference_softmax,
+    "decoupled_softmax": reference_decoupled_softmax,
+    "bce": reference_bce,
+}
+SHARES = {"pal": lambda targets: 1.0, "pal-n": lambda targets: 1.0 / sum(targets.values())}
+
+
+def reference(objective, reduction, scores, pairs):
+    total, counted = torch.zeros((), dtype=torch.float64), 0
+    for row in range(scores.shape[0]):
+        targets = {j: t for (i, j), t in pairs.items() if i == row}
+        if not targets:
+            continue
+        alive = [j for j in range(scores.shape[1]) if scores[row, j] != NOTHING]
+        negatives, terms = REFERENCES[objective](scores[row], targets, alive)
+        total = total + negatives + SHARES[reduction](targets) * sum(terms.values())
+        counted += 1
+    return total / max(counted, 1)
+
+
+@every_pair
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("weighted", [True, False])
+def test_loss_and_gradient_equal_the_definition(objective, reduction, seed, weighted):
+    scores, pairs = make_case(seed, weighted=weighted)
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    leaf = scores.clone().requires_grad_()
+    expected = reference(objective, reduction, leaf, pairs)
+    expected.backward()
+    assert expected > 0
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradient, leaf.grad, rtol=1e-10, atol=1e-12)
+
+
+@every_pair
+def test_labels_to_queries_is_the_same_law_on_the_transposed_block(objective, reduction):
+    scores, pairs = make_case(4, n_rows=5, n_cols=9)
+    positives = as_positives(pairs)
+    turned = {(j, i): t for (i, j), t in pairs.items()}
+    loss = block_loss(*parts(objective, reduction), scores.T, positives.transposed())
+    expected = reference(objective, reduction, scores.T.contiguous(), turned)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+
+
+def streamed(objective, reduction, scores, pairs, size, *, backwards=False):
+    """The loss from blocks of columns: a summary of each, merged, and the positives' scores."""
+    base, weigh = parts(objective, reduction)
+    starts = list(range(0, scores.shape[1], size))
+    summaries, kept = [], []
+    for start in reversed(starts) if backwards else starts:
+        block = scores[:, start : start + size]
+        inside = {
+            (i, j - start): t for (i, j), t in pairs.items() if start <= j < start + block.shape[1]
+        }
+        positives = as_positives(inside)
+        summaries.append(base.row_stats(block, positives))
+        kept.append((positives, block[positives.rows, positives.cols]))
+    positives = Positives(
+        *(torch.cat([getattr(p, f) for p, _ in kept]) for f in ("rows", "cols", "targets"))
+    )
+    stats = base.merge(torch.stack(summaries))
+    weights = weigh(positives, len(scores))
+    rows = base.loss(stats, torch.cat([s for _, s in kept]), positives, weights)
+    return rows.sum() / max(1, len({i for i, _ in pairs}))
+
+
+@every_pair
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_blocks_of_any_size_give_the_whole(objective, reduction, size):
+    scores, pairs = make_case(1)
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    for backwards in (False, True):
+        leaf = scores.clone().requires_grad_()
+        parted = streamed(objective, reduction, leaf, pairs, size, backwards=backwards)
+        parted.backward()
+        torch.testing.assert_close(parted.detach(), loss, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(leaf.grad, gradient, rtol=1e-10, atol=1e-12)
+
+
+@every_pair
+def test_the_last_label_of_every_block_stays_a_positive(objective, reduction):
+    scores, _ = make_case(2, ignored=False)
+    pairs = {(row, col): 1.0 for row in range(7) for col in (2, 5, 8, 10)}
+    whole = block_loss(*parts(objective, reduction), scores, as_positives(pairs))
+    torch.testing.assert_close(streamed(objective, reduction, scores, pairs, 3), whole)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_merge_is_associative(objective):
+    base, _ = parts(objective, "pal")
+    scores, pairs = make_case(3, n_cols=9)
+    stats = torch.stack(
+        [base.row_stats(block, as_positives({})) for block in scores.split(2, dim=1)]
+    )
+    left = base.merge(torch.stack([base.merge(stats[:3]), base.merge(stats[3:])]))
+    torch.testing.assert_close(left, base.merge(stats), rtol=1e-13, atol=0)
+    torch.testing.assert_close(base.merge(stats[:1]), stats[0], rtol=1e-13, atol=0)
+
+
+@every_pair
+def test_permuting_queries_labels_and_pairs_permutes_the_gradient(objective, reduction):
+    scores, pairs = make_case(5)
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    rows, cols = torch.randperm(7), torch.randperm(11)
+    new_row, new_col = torch.argsort(rows).tolist(), torch.argsort(cols).tolist()
+    moved = {(new_row[i], new_col[j]): t for (i, j), t in reversed(list(pairs.items()))}
+    again, turned = loss_and_gradient(
+        objective, reduction, scores[rows][:, cols], as_positives(moved)
+    )
+    torch.testing.assert_close(again, loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(turned, gradient[rows][:, cols], rtol=1e-10, atol=1e-13)
+
+
+@every_pair
+def test_rows_without_positives_contribute_nothing(objective, reduction):
+    scores, pairs = make_case(6)  # row 0 has no positive, row 3 has every candidate filtered
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    assert torch.equal(gradient[0], torch.zeros(11, dtype=torch.float64))
+    assert torch.equal(gradient[3], torch.zeros(11, dtype=torch.float64))
+    kept = [1, 2, 4, 5, 6]
+    fewer = {(kept.index(i), j): t for (i, j), t in pairs.items()}
+    alone = block_loss(*parts(objective, reduction), scores[kept], as_positives(fewer))
+    torch.testing.assert_close(loss, alone, rtol=1e-12, atol=0)
+
+
+@every_pair
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (4, 0), (0, 4)])
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_block_without_any_positive_gives_zero_and_a_gradient_of_zero(
+    objective, reduction, shape, dead
+):
+    scores = torch.full(shape, NOTHING if dead else 3.0, dtype=torch.float64)
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives({}))
+    assert loss == 0
+    assert torch.equal(gradient, torch.zeros(shape, dtype=torch.float64))
+
+
+@every_pair
+def test_filtered_pairs_are_as_if_they_were_not_there(objective, reduction):
+    scores, _ = make_case(7, n_cols=6, ignored=False)
+    pairs = {(row, row % 2): 1.0 for row in range(7)}
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    wider = torch.cat([scores, torch.full((7, 4), NOTHING, dtype=torch.float64)], dim=1)
+    again, wider_gradient = loss_and_gradient(objective, reduction, wider, as_positives(pairs))
+    torch.testing.assert_close(again, loss, rtol=1e-13, atol=0)
+    torch.testing.assert_close(wider_gradient[:, :6], gradient, rtol=1e-12, atol=1e-14)
+    assert torch.equal(wider_gradient[:, 6:], torch.zeros(7, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("objective", ["softmax", "decoupled_softmax"])
+def test_a_mask_is_minus_infinity_and_not_minus_100(objective, reduction):
+    # With a mask of -100 the masked pairs would outweigh everything once scores are near -500.
+    scores, pairs = make_case(8)
+    loss, gradient = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    low, low_gradient = loss_and_gradient(objective, reduction, scores - 500, as_positives(pairs))
+    torch.testing.assert_close(low, loss, rtol=1e-10, atol=0)
+    torch.testing.assert_close(low_gradient, gradient, rtol=1e-8, atol=1e-11)
+
+
+@every_pair
+def test_scores_and_positives_are_not_modified(objective, reduction):
+    scores, pairs = make_case(9)
+    positives = as_positives(pairs)
+    before = scores.clone(), positives.targets.clone(), positives.rows.clone()
+    block_loss(*parts(objective, reduction), scores, positives)
+    assert torch.equal(scores, before[0])
+    assert torch.equal(positives.targets, before[1])
+    assert torch.equal(positives.rows, before[2])
+
+
+@every_pair
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_huge_scores_stay_finite_in_float32(objective, reduction, sign):
+    scores = torch.full((3, 5), 1e4)
+    scores[:, ::2] = -1e4
+    pairs = {(0, 0): 1.0, (0, 1): 1.0, (1, 1): 1.0, (2, 4): 1.0}
+    loss, gradient = loss_and_gradient(
+        objective, reduction, sign * scores, as_positives(pairs, torch.float32)
+    )
+    assert math.isfinite(loss)
+    assert torch.isfinite(gradient).all()
+    assert loss > 1e3  # a positive is far below a negative in both signs
+    assert (gradient[[0, 0, 1, 2], [0, 1, 1, 4]] <= 0).all()
+
+
+@every_pair
+def test_float32_agrees_with_float64_to_float32_rounding(objective, reduction):
+    scores, pairs = make_case(10)
+    exact, _ = loss_and_gradient(objective, reduction, scores, as_positives(pairs))
+    rough, gradient = loss_and_gradient(
+        objective, reduction, scores.float(), as_positives(pairs, torch.float32)
+    )
+    assert rough.dtype == gradient.dtype == torch.float32
+    torch.testing.assert_close(
+        rough.double(), exact, rtol=1e-5, atol=0
+    )  # some 11 roundings of 6e-8
