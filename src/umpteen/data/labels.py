@@ -105,8 +105,8 @@ class LabelSet:
         others = repr(other.ids[first]) if first < len(other) else "nothing"
         raise LabelMismatch(
             f"{ours} has {len(self)} labels (fingerprint {self.fingerprint[:12]}) and {theirs} has "
-            f"{len(other)} (fingerprint {other.fingerprint[:12]}); they first differ at row {first}: "
-            f"{mine} against {others}"
+            f"{len(other)} (fingerprint {other.fingerprint[:12]}); they first differ at row "
+            f"{first}: {mine} against {others}"
         )
 
 
