@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 WORDLLAMA_WEIGHTS = "weights/l2_supercat_256.safetensors"
 WORDLLAMA_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+MOST_CHARACTERS = 1000
+"""Rarer characters have no token of their own in a learned tokenizer."""
 
 
 def static_table_available() -> bool:
@@ -46,7 +49,8 @@ def load_static_table() -> tuple[Tokenizer, Tensor]:
     weights, tokenizer_file = folder / WORDLLAMA_WEIGHTS, folder / WORDLLAMA_TOKENIZER
     if not weights.is_file() or not tokenizer_file.is_file():
         raise ConfigError(
-            f"the installed wordllama carries no {WORDLLAMA_WEIGHTS}; use --set encoder.table=random"
+            f"the installed wordllama carries no {WORDLLAMA_WEIGHTS}; "
+            "use --set encoder.table=random"
         )
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     # The leading <s> is the same for every text and says nothing in a bag.
@@ -55,7 +59,7 @@ def load_static_table() -> tuple[Tokenizer, Tensor]:
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> Tokenizer:
-    """A WordPiece tokenizer learned from the data's own texts; deterministic.
+    """A WordPiece tokenizer learned from the data's own texts; the same texts give the same one.
 
     Args:
         texts: Query and label texts.
@@ -64,19 +68,26 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> Tokenizer:
     Returns:
         A lower-casing tokenizer with ``[PAD]`` (0) and ``[UNK]`` (1).
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import trainers
 
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=64))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
+    texts = list(texts)
+    learner = _word_pieces({"[PAD]": 0, "[UNK]": 1})
+    characters = _frequent_characters(texts, learner.normalizer)
+    # The trainer numbers the pieces within words in the order of a randomly seeded hash map, and
+    # breaks ties between merges by number. Named beforehand, they have the same numbers each time.
+    pieces = ["[PAD]", "[UNK]", *(f"##{character}" for character in characters)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
-        special_tokens=["[PAD]", "[UNK]"],
+        special_tokens=pieces,
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    learner.train_from_iterator(texts, trainer)
+    # A tokenizer of its own, in which the pieces are ordinary tokens and not special ones.
+    tokenizer = _word_pieces(learner.get_vocab())
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]"])
     return tokenizer
 
 
@@ -85,7 +96,28 @@ def random_table(n_tokens: int, dim: int, *, generator: torch.Generator) -> Tens
     return torch.randn(n_tokens, dim, generator=generator) * dim**-0.5
 
 
-def _no_special_tokens() -> object:
+def _no_special_tokens() -> Any:
     from tokenizers.processors import TemplateProcessing
 
     return TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+
+
+def _word_pieces(vocabulary: dict[str, int]) -> Tokenizer:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(
+        models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=64)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
+
+
+def _frequent_characters(texts: Sequence[str], normalizer: Any) -> list[str]:
+    """The most frequent characters after normalizing, ties by character, in character order."""
+    counts: Counter[str] = Counter()
+    for start in range(0, len(texts), 1024):
+        counts.update(normalizer.normalize_str(" ".join(texts[start : start + 1024])))
+    kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    return sorted(kept[:MOST_CHARACTERS])
