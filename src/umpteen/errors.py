@@ -1,7 +1,7 @@
 """Every error umpteen raises on purpose, as one small family.
 
-The command line prints the message as one sentence and exits with 1; a service maps the same classes
-to HTTP codes. Nothing here imports the rest of the package.
+The command line prints the message as one sentence and exits with 1; a service maps the same
+classes to HTTP codes. Nothing here imports the rest of the package.
 """
 
 from __future__ import annotations

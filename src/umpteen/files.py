@@ -1,4 +1,4 @@
-"""Writing without half-written results: temporary name, fsync, rename. Reading JSON with a sentence."""
+"""Files written whole or not at all (temporary name, fsync, rename); JSON read with a sentence."""
 
 from __future__ import annotations
 

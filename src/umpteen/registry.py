@@ -1,4 +1,4 @@
-"""Names to parts: a table of ``name -> "module:attribute"`` strings and the one function that reads it.
+"""Names to parts: tables of ``name -> "module:attribute"`` and the one function that reads them.
 
 Tables are text, so nothing is imported until it is used. Outside parts need no row: any
 ``"package.module:Name"`` is accepted wherever a name is.

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from umpteen.errors import ConfigError
 
@@ -28,6 +29,11 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name == "auto":
         return "bf16" if device.type == "cuda" else "fp32"
     return name
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision raised to float32; float32 and float64 as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 @contextlib.contextmanager

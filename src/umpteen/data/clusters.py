@@ -11,9 +11,9 @@ def balanced_clusters(
 ) -> tuple[Tensor, Tensor]:
     """Split vectors into 2 ** n_levels clusters whose sizes differ by at most one.
 
-    Each level splits each cluster in two halves: two members at random are the first centres; points
-    are ordered by how much nearer they are to one than to the other, the lower half goes left, the
-    upper half right, and the centres become the halves' means; a fixed number of times.
+    Each level splits each cluster in two halves: two members at random are the first centres;
+    points are ordered by how much nearer they are to one than to the other, the nearer half goes
+    left, the rest right, and the centres become the halves' means; a fixed number of times.
 
     Args:
         vectors: (N, D), unit length or not; compared by inner product.
@@ -37,6 +37,8 @@ def balanced_clusters(
 def _split(
     vectors: Tensor, order: Tensor, bounds: Tensor, generator: torch.Generator, n_iterations: int
 ) -> tuple[Tensor, Tensor]:
+    if not len(order):
+        return order, bounds.new_zeros(2 * len(bounds) - 1)
     starts, sizes = bounds[:-1], bounds[1:] - bounds[:-1]
     n_clusters = len(starts)
     cluster = torch.repeat_interleave(

@@ -128,7 +128,7 @@ def _random_rank(rows: Rows, rng: np.random.Generator) -> Rows:
 
 
 def _draw_columns(table: NDArray[np.integer], n: int, rng: np.random.Generator) -> Rows:
-    """n distinct entries of each row at random; entries of -1 are never returned."""
+    """Draw n distinct entries of each row; entries of -1 are never returned."""
     if n <= 0 or table.shape[1] == 0:
         return np.zeros(0, np.int64)
     keys = rng.random(table.shape)

@@ -26,8 +26,8 @@ def clustered_batches(
 ) -> list[Rows]:
     """Clusters in random order, joined and cut into batches.
 
-    Clusters of at least half the batch size are batches by themselves; smaller ones are joined
-    until a batch is full, so that a batch is several tight groups.
+    Where the largest cluster is more than half a batch, clusters are batches by themselves;
+    smaller ones are joined and cut, so that a batch is several tight groups.
 
     Args:
         order: (N,) query rows sorted by cluster.
@@ -59,8 +59,10 @@ def cluster_levels(n_queries: int, cluster_size: int) -> int:
 
 
 def cut(order: Rows, batch_size: int) -> list[Rows]:
-    """Cut into the fewest batches of at most batch_size, of nearly equal size."""
-    n_batches = max(1, -(-len(order) // batch_size))
+    """Cut into the fewest batches of at most batch_size, of nearly equal size; none of nothing."""
+    if not len(order):
+        return []
+    n_batches = -(-len(order) // batch_size)
     return [np.ascontiguousarray(part) for part in np.array_split(order, n_batches)]
 
 

@@ -1,4 +1,4 @@
-"""The model: one encoder, one or two heads, one vector per label, two temperatures. No losses here."""
+"""The model: an encoder, one or two heads, a vector per label, two temperatures. No losses here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
 from umpteen.model.heads import ClassifierHead, DualHead
 from umpteen.types import Ragged
@@ -51,7 +52,7 @@ class Model(nn.Module):
         self.heads = tuple(h for h in HEADS if h in heads)
         self.dim = dim
         self.n_labels = n_labels
-        width = encoder.dim
+        width = int(encoder.dim)  # type: ignore[arg-type]
         self.dual_head = DualHead(width, dim, dropout=dropout) if "dual" in heads else None
         self.classifier_head = None
         self.label_vectors = None
@@ -91,15 +92,15 @@ class Model(nn.Module):
         return dropped
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Cosines over the temperature: (B, dim) and (C, dim) to (B, C) in float32."""
-        return (queries @ labels.T).float() * self.log_scales[0].exp()
+        """Cosines over the temperature: (B, dim) and (C, dim) to (B, C), float32 at least."""
+        return at_least_float32(queries @ labels.T) * self.log_scales[0].exp()
 
     def classifier_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Inner products over the temperature: (B, dim) and (C, dim) to (B, C) in float32."""
-        return (queries @ labels.T).float() * self.log_scales[1].exp()
+        """Inner products over the temperature: (B, dim) and (C, dim) to (B, C), float32 at least."""
+        return at_least_float32(queries @ labels.T) * self.log_scales[1].exp()
 
     def query_vectors(self, tokens: Ragged) -> Tensor:
-        """What prediction searches with: both heads' unit vectors side by side, (B, heads * dim)."""
+        """What a search starts from: the heads' unit vectors side by side, (B, heads * dim)."""
         encoded = self.encode(tokens)
         parts = []
         if self.dual_head is not None:

@@ -88,11 +88,10 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
     Raises:
         RunError: If something is missing, damaged or of another version.
     """
-    from tokenizers import Tokenizer
-
     about = read_json(folder / "model.json", error=RunError)
-    if about.get("format") != FORMAT:
-        raise RunError(f"{folder}: model format {about.get('format')!r}, expected {FORMAT}")
+    version = about.get("format") if isinstance(about, dict) else None
+    if version != FORMAT:
+        raise RunError(f"{folder}: model format {version!r}, expected {FORMAT}")
     try:
         encoder_class = resolve(ENCODERS, about["encoder"]["kind"], kind="encoder")
         encoder = encoder_class.load(folder / "encoder", about["encoder"]["options"])
@@ -106,20 +105,34 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
             learn_temperatures=about["learn_temperatures"],
         )
         heads = load_file(folder / "heads.safetensors")
-        tokenizer = Tokenizer.from_file(str(folder / "encoder" / "tokenizer.json"))
+        tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")
         reading = Reading(**about["reading"])
     except (KeyError, TypeError, OSError, SafetensorError, RuntimeError) as error:
         raise RunError(f"{folder} is not a whole model folder: {error}") from error
     own = {name for name in model.state_dict() if not name.startswith("encoder.")}
     if own != set(heads):
+        missing, unexpected = sorted(own - set(heads)), sorted(set(heads) - own)
         raise RunError(
             f"{folder / 'heads.safetensors'} does not fit model.json: missing "
-            f"{sorted(own - set(heads)) or 'nothing'}, unexpected {sorted(set(heads) - own) or 'nothing'}"
+            f"{missing or 'nothing'}, unexpected {unexpected or 'nothing'}"
         )
-    model.load_state_dict(
-        heads, strict=False
-    )  # the encoder's weights are loaded, the rest is all here
+    try:
+        # Not strict, since the encoder's weights are loaded already; all the rest is in heads.
+        model.load_state_dict(heads, strict=False)
+    except RuntimeError as error:
+        raise RunError(
+            f"{folder / 'heads.safetensors'} does not fit model.json: {error}"
+        ) from error
     return model.eval(), tokenizer, reading
+
+
+def _read_tokenizer(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        raise RunError(f"{file} is missing or damaged: {error}") from error
 
 
 def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:

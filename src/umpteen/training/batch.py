@@ -68,7 +68,7 @@ class BatchMaker:
         return Batch(queries, tokens, pool)
 
     def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
-        """The batches of an epoch's plan from position ``start``, two prepared in the background."""
+        """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""
         with ThreadPoolExecutor(max_workers=1) as worker:
             waiting: list[Future[Batch]] = []
             for ahead in range(start, min(start + 2, len(plan))):

@@ -16,7 +16,8 @@ class RowAdamW(torch.optim.Optimizer):
 
         m_r = beta1^(t - u) m_r + (1 - beta1) g        what AdamW's moments would be, had the
         v_r = beta2^(t - u) v_r + (1 - beta2) g^2      gradients in between been zero
-        w_r = w_r (1 - lr decay)^(t - u) - lr (m_r / (1 - beta1^t)) / (sqrt(v_r / (1 - beta2^t)) + eps)
+        w_r = w_r (1 - lr decay)^(t - u)
+              - lr (m_r / (1 - beta1^t)) / (sqrt(v_r / (1 - beta2^t)) + eps)
 
     Moments and bias corrections equal those of dense AdamW that saw zeros in between. What is left
     out is the movement a row would have made by momentum alone in the skipped steps; the decay of
@@ -51,6 +52,20 @@ class RowAdamW(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore a state; when each row was last touched stays a whole number.
+
+        torch casts every state to the parameter's dtype, and float32 counts to 2^24 only.
+        """
+        super().load_state_dict(state_dict)
+        saved = (index for group in state_dict["param_groups"] for index in group["params"])
+        ours = (parameter for group in self.param_groups for parameter in group["params"])
+        for index, parameter in zip(saved, ours, strict=True):
+            if index in state_dict["state"]:
+                touched = state_dict["state"][index]["touched"]
+                # A copy, since the state goes on to change and the caller's must not.
+                self.state[parameter]["touched"] = touched.to(parameter.device, copy=True)
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

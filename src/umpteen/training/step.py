@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from umpteen.compute.precision import autocast
+from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.objectives.base import Objective, Reduction, block_loss
@@ -32,7 +32,7 @@ class Losses:
 
 
 def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) -> Tensor:
-    """lambda L_D + (1 - lambda) L_C of one batch, a scalar.
+    """The loss of one batch, lambda L_D + (1 - lambda) L_C, a scalar.
 
     L_D = f L(queries to labels) + (1 - f) L(labels to queries), and L_C likewise on the label
     vectors, plus the added binary cross-entropy. With one head its loss counts alone.
@@ -40,9 +40,9 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     device = next(model.parameters()).device
     with autocast(precision, device):
         encoded = model.encode(batch.tokens)
-    # Heads and scores in float32: at a temperature of 0.05 a cosine in bfloat16 is off by up to
+    # Heads and scores in float32 at least: at a temperature of 0.05 a cosine in bfloat16 is off by up to
     # 0.004 / 0.05 = 0.08 in the exponent.
-    encoded = encoded.float()
+    encoded = at_least_float32(encoded)
     n_queries = len(batch.queries)
     queries = encoded[:n_queries]
     share = losses.dual_share if len(model.heads) == 2 else float("dual" in model.heads)
@@ -96,12 +96,12 @@ def _both_ways(
     device = scores.device
     if len(ignored):
         pairs = to_device(ignored, device)
-        nothing = torch.full((), float("-inf"), device=device)
+        nothing = torch.full((), float("-inf"), dtype=scores.dtype, device=device)
         scores = scores.index_put((pairs[:, 0], pairs[:, 1]), nothing)
     placed = Positives(
         to_device(positives.rows, device),
         to_device(positives.cols, device),
-        to_device(positives.targets, device),
+        to_device(positives.targets, device).to(scores.dtype),
     )
     loss = torch.zeros((), device=device)
     if forward > 0:

@@ -1,0 +1,83 @@
+import pytest
+import torch
+
+from umpteen.data.clusters import balanced_clusters
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def unit(n, dim=8, seed=0):
+    vectors = torch.randn(n, dim, generator=generator(seed))
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 16, 33, 61, 100])
+@pytest.mark.parametrize("n_levels", [0, 1, 2, 3, 5])
+def test_every_row_is_in_one_cluster_and_sizes_differ_by_at_most_one(n, n_levels):
+    order, bounds = balanced_clusters(unit(n), n_levels, generator=generator())
+    assert order.dtype == bounds.dtype == torch.int64
+    assert sorted(order.tolist()) == list(range(n))
+    assert len(bounds) == 2**n_levels + 1
+    assert (bounds[0], bounds[-1]) == (0, n)
+    sizes = bounds.diff()
+    assert sizes.min() >= 0
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_separated_groups_of_equal_size_are_found():
+    centres = torch.eye(4)  # four groups of 25 around four axes
+    group = torch.arange(100) % 4
+    vectors = centres[group] + 0.05 * torch.randn(100, 4, generator=generator(1))
+    vectors = torch.nn.functional.normalize(vectors, dim=1)
+    found = 0
+    for seed in range(10):
+        order, bounds = balanced_clusters(vectors, 2, generator=generator(seed))
+        clusters = [group[order[bounds[c] : bounds[c + 1]]] for c in range(4)]
+        found += all(len(c.unique()) == 1 for c in clusters)
+    assert found >= 8  # two first centres in one group may end in a mixed cut
+
+
+def test_clusters_are_tighter_than_random_groups():
+    vectors = unit(128, dim=4, seed=2)
+    order, bounds = balanced_clusters(vectors, 3, generator=generator())
+
+    def tightness(rows):
+        return torch.stack([vectors[rows[b : b + 16]].mean(0).norm() for b in range(0, 128, 16)])
+
+    assert bounds.tolist() == list(range(0, 129, 16))
+    random_order = torch.randperm(128, generator=generator(3))
+    assert tightness(order).mean() > 1.8 * tightness(random_order).mean()
+
+
+def test_the_generator_decides_and_nothing_else_does():
+    vectors = unit(50)
+    first, _ = balanced_clusters(vectors, 3, generator=generator(1))
+    torch.manual_seed(99)
+    again, _ = balanced_clusters(vectors, 3, generator=generator(1))
+    other, _ = balanced_clusters(vectors, 3, generator=generator(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("vectors", [torch.zeros(9, 3), torch.ones(9, 3)])
+def test_equal_vectors_are_still_split_evenly(vectors):
+    order, bounds = balanced_clusters(vectors, 2, generator=generator())
+    assert sorted(order.tolist()) == list(range(9))
+    assert sorted(bounds.diff().tolist()) == [2, 2, 2, 3]
+
+
+def test_no_rows_give_empty_clusters():
+    order, bounds = balanced_clusters(torch.zeros(0, 3), 2, generator=generator())
+    assert order.tolist() == []
+    assert bounds.tolist() == [0, 0, 0, 0, 0]
+
+
+def test_vectors_are_not_modified_and_half_precision_is_accepted():
+    vectors = unit(20)
+    before = vectors.clone()
+    balanced_clusters(vectors, 2, generator=generator())
+    assert torch.equal(vectors, before)
+    order, _ = balanced_clusters(vectors.bfloat16(), 2, generator=generator())
+    assert sorted(order.tolist()) == list(range(20))

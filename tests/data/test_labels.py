@@ -1,0 +1,69 @@
+import pytest
+
+from umpteen.data.labels import LabelSet, join_texts
+from umpteen.errors import DataError, LabelMismatch
+
+
+def test_ids_rows_and_texts_go_together():
+    labels = LabelSet(["x", "7"], ["an ex", ""], ["", "more"])
+    assert [labels.row(i) for i in labels.ids] == [0, 1]
+    assert list(labels.texts) == ["an ex", "7"]  # the id where there is no title
+    assert labels.texts[-1:] == ["7"]
+    assert labels.encoder_texts() == ["an ex", "more"]
+    assert labels.encoder_texts("title") == ["an ex", ""]
+    assert len(labels) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((["a", "b"], ["A"]), "2 label ids but 1 label texts"),
+        ((["a", "b"], ["A", "B"], ["C"]), "2 label ids but 1 label contents"),
+        ((["a", "b", "a"], ["A", "B", "C"]), "'a' is there twice"),
+    ],
+)
+def test_what_does_not_fit_together_is_an_error(arguments, says):
+    with pytest.raises(DataError, match=says):
+        LabelSet(*arguments)
+
+
+def test_an_unknown_id_is_an_error():
+    with pytest.raises(DataError, match="no label has the id 'z'"):
+        LabelSet(["a"], ["A"]).row("z")
+
+
+def test_the_fingerprint_feels_order_ids_texts_and_where_fields_end():
+    sets = [
+        LabelSet(["a", "b"], ["A", "B"]),
+        LabelSet(["b", "a"], ["B", "A"]),
+        LabelSet(["a", "c"], ["A", "B"]),
+        LabelSet(["a", "b"], ["A", "C"]),
+        LabelSet(["a", "b"], ["A", "B"], ["", "c"]),
+        LabelSet(["a", "bA"], ["", "B"]),
+        LabelSet(["aA", "b"], ["", "B"]),
+    ]
+    assert len({labels.fingerprint for labels in sets}) == len(sets)
+    assert LabelSet(("a", "b"), ("A", "B"), ["", ""]).fingerprint == sets[0].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("others", "says"),
+    [
+        (["a", "x", "c"], "row 1: 'b' against 'x'"),
+        (["a", "b"], "row 2: 'c' against nothing"),
+        (["a", "b", "c", "d"], "row 3: nothing against 'd'"),
+    ],
+)
+def test_a_mismatch_names_the_first_label_that_differs(others, says):
+    ours, theirs = LabelSet(["a", "b", "c"], list("ABC")), LabelSet(others, others)
+    with pytest.raises(LabelMismatch, match=says):
+        ours.require_same(theirs, ours="the run", theirs="the data")
+
+
+def test_other_texts_with_the_same_ids_are_no_mismatch():
+    LabelSet(["a"], ["A"]).require_same(LabelSet(["a"], ["else"]), ours="x", theirs="y")
+
+
+def test_only_title_and_all_can_be_read():
+    with pytest.raises(DataError, match="'title' or 'all', not 'content'"):
+        join_texts(["a"], ["b"], "content")

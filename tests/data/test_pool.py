@@ -1,0 +1,229 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from umpteen.data.dataset import drop_pairs, targets_from_rows
+from umpteen.data.pool import PoolBuilder
+
+NO_FILTERS = np.zeros((0, 2), np.int64)
+
+
+def builder(rows, n_labels, filters=NO_FILTERS, **options):
+    settings_ = {"positives_per_query": 2, "negatives_per_query": 2, **options}
+    return PoolBuilder(targets_from_rows(rows, n_labels), np.asarray(filters), **settings_)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def pairs_of(positives):
+    return set(zip(positives.rows.tolist(), positives.cols.tolist(), strict=True))
+
+
+def test_a_hard_negative_that_is_anothers_positive_is_a_positive_of_the_other():
+    pools = builder([[0], [1, 2]], 5, positives_per_query=1)
+    for seed in range(5):
+        pool = pools.build(np.array([0, 1]), rng(seed), np.array([[2, 4], [3, 4]]))
+        labels = pool.labels.tolist()
+        assert 2 in labels  # brought in by query 0
+        assert (1, labels.index(2)) in pairs_of(pool.positives)
+        assert (0, labels.index(2)) not in pairs_of(pool.positives)
+
+
+def test_a_label_drawn_by_one_query_is_a_positive_of_every_query_that_has_it():
+    rows = [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [4]]
+    pools = builder(rows, 6, positives_per_query=1, negatives_per_query=0)
+    pool = pools.build(np.arange(3), rng(1))
+    found = pairs_of(pool.positives)
+    for query, relevant in enumerate(rows):
+        for place, label in enumerate(pool.labels.tolist()):
+            assert ((query, place) in found) == (label in relevant)
+
+
+def test_a_filtered_label_is_neither_positive_nor_negative():
+    targets = targets_from_rows([[0, 1], [1]], 4)
+    filters = np.array([[0, 1], [1, 3], [1, 0]])
+    pools = PoolBuilder(
+        drop_pairs(targets, filters), filters, positives_per_query=2, negatives_per_query=1
+    )
+    pool = pools.build(np.array([1, 0]), rng(), np.array([[3], [-1]]))  # 1 mines what it filters
+    assert pool.labels.tolist() == [0, 1, 3]
+    assert pairs_of(pool.positives) == {(0, 1), (1, 0)}
+    assert sorted(map(tuple, pool.ignored.tolist())) == [(0, 0), (0, 2), (1, 1)]
+
+
+def test_padding_of_mined_negatives_never_becomes_a_label():
+    pools = builder([[0], [1]], 4, negatives_per_query=3)
+    mined = np.array([[-1, -1, 2, -1], [-1, -1, -1, -1]], np.int32)
+    for seed in range(10):
+        pool = pools.build(np.array([0, 1]), rng(seed), mined)
+        # In particular the last label (row 3), where an index of -1 would point.
+        assert pool.labels.tolist() == [0, 1, 2]
+
+
+def test_all_positives_are_drawn_when_there_are_no_more_than_beta():
+    pools = builder([[0, 4], [3]], 5, negatives_per_query=0)
+    assert pools.build(np.array([0, 1]), rng()).labels.tolist() == [0, 3, 4]
+
+
+def test_beta_distinct_positives_are_drawn_and_each_has_its_chance():
+    pools = builder([list(range(9))], 9, positives_per_query=4, negatives_per_query=0)
+    seen = np.zeros(9, int)
+    for seed in range(200):
+        labels = pools.build(np.array([0]), rng(seed)).labels
+        assert len(labels) == 4
+        seen[labels] += 1
+    assert seen.min() > 50  # 89 expected, with a deviation of 7
+    assert seen.max() < 130
+
+
+def test_eta_distinct_negatives_are_drawn_and_each_has_its_chance():
+    pools = builder([[0]], 10, negatives_per_query=3)
+    mined = np.array([[1, 2, 3, -1, 4, 5, 6, -1, 7, 8]])
+    seen = np.zeros(10, int)
+    for seed in range(200):
+        labels = pools.build(np.array([0]), rng(seed), mined).labels
+        assert len(labels) == 4
+        seen[labels] += 1
+    assert seen[0] == 200
+    assert seen[9] == 0
+    assert seen[1:9].min() > 40  # 75 expected, with a deviation of 7
+    assert seen[1:9].max() < 110
+
+
+def test_the_cap_keeps_positives_first_and_then_the_most_wanted():
+    # Positives 0 (three queries), 1 and 2 (one each); negatives 5 (wanted twice) and 6 (once).
+    rows = [[0], [0, 1], [0, 2]]
+    mined = np.array([[5, 6], [5, -1], [-1, -1]])
+
+    def labels(cap):
+        pools = builder(rows, 7, most_labels=cap)
+        pool = pools.build(np.arange(3), rng(), mined)
+        return pool.labels.tolist()
+
+    assert labels(1) == [0]
+    assert labels(2) == [0, 1]  # 1 and 2 are wanted as much: the smaller row
+    assert labels(3) == [0, 1, 2]
+    assert labels(4) == [0, 1, 2, 5]
+    assert labels(5) == labels(0) == [0, 1, 2, 5, 6]
+
+
+def test_extra_positives_stand_behind_the_labels_with_text():
+    pools = builder(
+        [list(range(6)), [5, 6, 7]],
+        8,
+        positives_per_query=1,
+        negatives_per_query=0,
+        extra_positives=2,
+    )
+    for seed in range(20):
+        pool = pools.build(np.array([0, 1]), rng(seed))
+        text, extra = pool.labels[: pool.n_text].tolist(), pool.labels[pool.n_text :].tolist()
+        assert text == sorted(text)
+        assert extra == sorted(extra)
+        assert not set(text) & set(extra)
+        assert 1 <= pool.n_text <= 2
+        assert len(extra) <= 4
+        assert len(set(text + extra) & {5, 6, 7}) == 3  # query 1 has three, and 1 + 2 are drawn
+
+
+def test_the_same_generator_gives_the_same_pool_and_another_one_another():
+    pools = builder([list(range(30))] * 4, 30, positives_per_query=3)
+    mined = np.tile(np.arange(30), (4, 1))
+    first, again, other = (pools.build(np.arange(4), rng(s), mined) for s in (3, 3, 4))
+    assert np.array_equal(first.labels, again.labels)
+    assert pairs_of(first.positives) == pairs_of(again.positives)
+    assert not np.array_equal(first.labels, other.labels)
+
+
+def test_a_batch_without_any_label_gives_an_empty_pool():
+    pool = builder([[], [1]], 3).build(np.array([0]), rng(), np.full((1, 2), -1))
+    assert len(pool.labels) == pool.n_text == len(pool.positives) == len(pool.ignored) == 0
+    assert pool.ignored.shape == (0, 2)
+
+
+def test_rows_are_int64_and_targets_keep_their_weights():
+    matrix = sp.csr_matrix(np.array([[0.25, 0, 1.0], [0, 0.5, 0]], np.float32))
+    pools = PoolBuilder(matrix, NO_FILTERS, positives_per_query=5, negatives_per_query=0)
+    pool = pools.build(np.array([1, 0]), rng())
+    for rows in (pool.labels, pool.positives.rows, pool.positives.cols, pool.ignored):
+        assert rows.dtype == np.int64
+    found = dict(
+        zip(
+            zip(pool.positives.rows.tolist(), pool.positives.cols.tolist(), strict=True),
+            pool.positives.targets.tolist(),
+            strict=True,
+        )
+    )
+    assert found == {(0, 1): 0.5, (1, 0): 0.25, (1, 2): 1.0}
+
+
+@st.composite
+def batches(draw):
+    n, n_labels = draw(st.integers(1, 9)), draw(st.integers(1, 12))
+    chance = np.random.default_rng(draw(st.integers(0, 10**6)))
+    relevant = chance.random((n, n_labels)) < draw(st.sampled_from([0.0, 0.2, 0.6]))
+    filtered = chance.random((n, n_labels)) < draw(st.sampled_from([0.0, 0.2]))
+    mined = np.where(
+        chance.random((n, 5)) < 0.3, -1, np.argsort(chance.random((n, max(5, n_labels))))[:, :5]
+    )
+    mined[mined >= n_labels] = -1
+    queries = chance.permutation(n)[: draw(st.integers(1, n))]
+    options = {
+        "positives_per_query": draw(st.integers(1, 4)),
+        "negatives_per_query": draw(st.integers(0, 4)),
+        "most_labels": draw(st.integers(0, 6)),
+        "extra_positives": draw(st.integers(0, 3)),
+    }
+    return relevant & ~filtered, filtered, mined, queries, options
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches(), st.integers(0, 100))
+def test_a_pool_obeys_the_definition_on_random_data(case, seed):
+    relevant, filtered, mined, queries, options = case
+    pools = PoolBuilder(
+        sp.csr_matrix(relevant.astype(np.float32)), np.argwhere(filtered), **options
+    )
+    for _ in range(2):  # the second batch shows that the first left nothing behind
+        pool = pools.build(queries, rng(seed), mined[queries])
+    labels = pool.labels.tolist()
+    cap, beta, eta = (
+        options[k] for k in ("most_labels", "positives_per_query", "negatives_per_query")
+    )
+    assert len(set(labels)) == len(labels)
+    assert all(0 <= label < relevant.shape[1] for label in labels)
+    assert not cap or pool.n_text <= cap
+    expected = {
+        (i, place)
+        for i, query in enumerate(queries.tolist())
+        for place, label in enumerate(labels)
+        if relevant[query, label]
+    }
+    assert pairs_of(pool.positives) == expected
+    assert len(pool.positives) == len(expected)
+    assert sorted(map(tuple, pool.ignored.tolist())) == sorted(
+        (i, place)
+        for i, query in enumerate(queries.tolist())
+        for place, label in enumerate(labels)
+        if filtered[query, label]
+    )
+    wanted = relevant[queries].any(axis=0)
+    assert all(wanted[label] for label in labels[pool.n_text :])
+    may_be_mined = set(mined[queries].ravel().tolist()) if eta else set()
+    assert all(wanted[label] or label in may_be_mined for label in labels[: pool.n_text])
+    if not cap:
+        for i, query in enumerate(queries.tolist()):
+            own = sum(1 for row, col in expected if row == i and col < pool.n_text)
+            assert own >= min(beta, relevant[query].sum())
+            mine = set(mined[query].tolist()) - {-1}
+            assert len(mine & set(labels)) >= min(eta, len(mine))
+
+
+@pytest.mark.parametrize("n_filters", [1, 300])
+def test_a_filter_pair_that_is_listed_often_is_one_pair(n_filters):
+    pools = builder([[0], [1]], 2, filters=[[0, 1]] * n_filters, negatives_per_query=0)
+    assert pools.build(np.array([0, 1]), rng()).ignored.tolist() == [[0, 1]]
