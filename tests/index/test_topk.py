@@ -65,3 +65,9 @@ def test_columns_without_a_score_are_no_tie():
 def test_group_leaves_more_groups_than_are_kept(n_columns, k):
     group = group_size(n_columns, k)
     assert group == 1 or n_columns // group > k
+
+
+def test_negative_zero_ties_with_zero():
+    scores = torch.tensor([[-0.0, 0.0, -0.0, 0.0]])
+    assert feed(KeyedTop, scores, 3, 4).rows.tolist() == [[0, 1, 2]]
+    assert feed(KeyedTop, scores, 3, 1).rows.tolist() == [[0, 1, 2]]

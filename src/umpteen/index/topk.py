@@ -37,51 +37,60 @@ class RunningTop:
             scores: (B, C) of the labels ``start`` to ``start + C``.
             start: The first label's row.
         """
+        columns = None
         group = group_size(scores.shape[1], self.k)
         if group > 1:
-            scores, rows = self._best_groups(scores, group)
-        else:
-            rows = None
-        count = min(self.k + 1, scores.shape[1])
-        best, places = scores.topk(count, dim=1)
-        self._note(best)
-        places = places[:, : self.k].sort(dim=1).values  # columns rise with rows
+            scores, columns = self._best_groups(scores, group)
+        places = self._best(scores)
         best = scores.gather(1, places)
-        rows = places if rows is None else rows.gather(1, places)
+        rows = start + (places if columns is None else columns.gather(1, places))
         # Stable, and earlier blocks first: equal scores stay in row order.
         merged = torch.cat([self.scores, best], dim=1)
         order = merged.sort(dim=1, descending=True, stable=True).indices[:, : self.k]
         self.scores = merged.gather(1, order)
-        self.rows = torch.cat([self.rows, rows + start], dim=1).gather(1, order)
+        self.rows = torch.cat([self.rows, rows], dim=1).gather(1, order)
 
     def unsure(self) -> torch.Tensor:
         """(B,) whether a tie was cut blindly that may have touched the result."""
         return (self._tied == self.scores[:, -1]) & (self._tied > NOTHING)
 
     def _best_groups(self, scores: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The k groups of neighbouring columns with the highest maximum, and the left-over columns.
+        """The columns in the k groups with the highest maximum, and those in no group.
 
         The k best columns are among them: every other group's maximum is at most the k-th of the
-        chosen maxima. A maximum costs far less than a top-k over the same columns.
+        chosen maxima. A maximum costs far less than a top-k over the same columns. A group is every
+        n-th column, not neighbours, because that is the reduction processors do well.
+
+        Returns:
+            (B, C') scores and columns, columns rising.
         """
-        n_queries, n_columns = scores.shape
-        n_groups = n_columns // group
-        whole = scores[:, : n_groups * group].unflatten(1, (n_groups, group))
-        best, groups = whole.amax(dim=2).topk(self.k + 1, dim=1)
-        self._note(best)
-        groups = groups[:, : self.k].sort(dim=1).values  # (B, k)
-        offsets = torch.arange(group, device=scores.device)
-        columns = (groups[:, :, None] * group + offsets).flatten(1)  # (B, k * group), rising
-        rest = torch.arange(n_groups * group, n_columns, device=scores.device)
-        columns = torch.cat([columns, rest.expand(n_queries, -1)], dim=1)
+        n_groups = scores.shape[1] // group
+        whole = scores[:, : n_groups * group].unflatten(1, (group, n_groups))
+        groups = self._best(whole.amax(dim=1))  # (B, at most k)
+        device = scores.device
+        steps = torch.arange(0, n_groups * group, n_groups, device=device)
+        columns = (steps[:, None] + groups[:, None, :]).flatten(1)
+        rest = torch.arange(n_groups * group, scores.shape[1], device=device)
+        columns = torch.cat([columns, rest.expand(len(scores), -1)], dim=1)
         return scores.gather(1, columns), columns
 
-    def _note(self, best: torch.Tensor) -> None:
-        """Remember a tie between the last value kept and the first one dropped."""
-        if best.shape[1] > self.k:
-            last, first = best[:, self.k - 1], best[:, self.k]
-            tied = torch.where(last == first, last, NOTHING)
+    def _best(self, values: torch.Tensor) -> torch.Tensor:
+        """The places of each query's best values, rising: k of them, or fewer where no more matter.
+
+        A tie between the last one kept and the first one dropped is remembered.
+        """
+        last = self.scores[:, -1]
+        count = min(self.k, values.shape[1])
+        if values.device.type == "cpu":
+            # Only what beats the k-th so far matters: an equal score of a later row loses. On a GPU
+            # the count would make the host wait. Not "<=" rather than ">", to let NaN through.
+            count = min(count, int((~(values <= last[:, None])).sum(dim=1).max()))
+        best, places = values.topk(min(count + 1, values.shape[1]), dim=1)
+        if self.k == count < best.shape[1]:
+            kept, dropped = best[:, count - 1], best[:, count]
+            tied = torch.where((kept == dropped) & (kept > last), kept, NOTHING)
             self._tied = torch.maximum(self._tied, tied)
+        return places[:, :count].sort(dim=1).values
 
 
 class KeyedTop:
@@ -122,7 +131,7 @@ class KeyedTop:
 
 
 def group_size(n_columns: int, k: int) -> int:
-    """How many neighbouring columns share a maximum: near sqrt(C / k), 1 where it does not pay."""
+    """How many columns share a maximum: near sqrt(C / k), 1 where it does not pay."""
     group = 1
     while group < 64 and (2 * group) ** 2 * k <= n_columns:
         group *= 2

@@ -1,0 +1,334 @@
+"""Approximate search by faiss (extra ``faiss``): inverted lists, graphs and compressed vectors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.errors import ConfigError, RunError
+from umpteen.extras import require
+from umpteen.index import base
+from umpteen.types import TopK
+
+FEW_LABELS = 20_000  # below this a plain scan is as fast as anything
+MANY_LABELS = 5_000_000  # above this vectors are kept as bytes
+TRAINING_PER_LIST = 64
+ADD_BLOCK = 1 << 16
+
+
+class FaissIndex:
+    """Most of the best labels in a fraction of the time.
+
+    Choose it when ``ExactIndex`` is too slow and no GPU is at hand; measure what it costs with
+    ``umpteen.index.recall``. Memory is that of the vectors (a quarter with "SQ8", less with "PQ").
+
+    Scores fall along a row, and equal ones are ordered by row among those that faiss returns; which
+    of several equal scores it returns at the k-th place is its own choice. Excluded and retired
+    labels are dropped after the search; queries that lack labels then are searched again, wider,
+    until they have k or everything was searched. The same vectors give the same index: clusters are
+    seeded, and a graph, whose shape depends on who comes first, is built by one thread.
+
+    Args:
+        index: A trained and filled faiss index with the inner-product metric.
+        factory: The string it was made from.
+        effort: How hard to search: lists probed (IVF) or candidates held (HNSW).
+    """
+
+    def __init__(self, index: Any, *, factory: str, effort: int) -> None:
+        self.index = index
+        self.factory = factory
+        self.effort = effort
+
+    @classmethod
+    def build(
+        cls,
+        vectors: Any,
+        *,
+        factory: str | None = None,
+        nprobe: int | None = None,
+        ef_search: int | None = None,
+        training_sample: int | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Train and fill an index.
+
+        Args:
+            vectors: (L, D), a NumPy array or a torch tensor.
+            factory: A faiss factory string, such as "Flat", "IVF1024,Flat", "IVF1024,PQ32" or
+                "HNSW32"; None chooses by the number of labels.
+            nprobe: For IVF, the lists to look into; None for a sixteenth, at least 16.
+            ef_search: For HNSW, the candidates to hold; None for 128.
+            training_sample: The vectors to train on; None for 64 per list, at least 65,536.
+            seed: Chooses them.
+
+        Returns:
+            The index.
+
+        Raises:
+            ConfigError: If faiss does not know the factory string or cannot train it, or an option
+                does not belong to it.
+            MissingExtra: If faiss is not installed.
+        """
+        faiss = require("faiss", extra="faiss")
+        tensor = base.check_vectors(vectors)
+        n_labels, dim = tensor.shape
+        factory = factory or default_factory(n_labels)
+        try:
+            index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+        except RuntimeError as cause:
+            raise ConfigError(
+                f"faiss cannot make {factory!r} of {dim} dimensions; see its factory strings, or "
+                "leave the option out"
+            ) from cause
+        effort = _first_effort(index, nprobe, ef_search)
+        n_lists = _n_lists(index)
+        if n_lists > n_labels:
+            raise ConfigError(f"{factory!r} wants {n_lists} lists, there are {n_labels} labels")
+        sample = training_sample or max(1 << 16, TRAINING_PER_LIST * n_lists)
+        chosen = np.random.default_rng(seed).permutation(n_labels)[:sample]
+        with _threads(faiss, 1 if _is_graph(index) else None):
+            if not index.is_trained:
+                try:
+                    index.train(_to_numpy(tensor[np.sort(chosen)]))
+                except RuntimeError as cause:
+                    raise ConfigError(
+                        f"faiss cannot train {factory!r} on {len(chosen)} vectors; choose fewer "
+                        "lists or smaller codes"
+                    ) from cause
+            for block in tensor.split(ADD_BLOCK):
+                index.add(_to_numpy(block))
+        return cls(index, factory=factory, effort=effort)
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.index.ntotal)
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return int(self.index.d)
+
+    def search(
+        self,
+        queries: Any,
+        k: int,
+        *,
+        exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> TopK:
+        """The k best labels of each query, as far as faiss finds them.
+
+        Args:
+            queries: (B, D), a NumPy array or a torch tensor.
+            k: How many labels to return.
+            exclude: (M, 2) pairs (query position, label row) that must not be returned.
+            allowed: (L,) False for labels that no query may get.
+
+        Returns:
+            (B, k) rows and scores; -1 and -inf where no label is left.
+
+        Raises:
+            ConfigError: If k is less than 1.
+            UmpteenError: If the queries do not fit the vectors.
+            ValueError: If a query is not finite, or exclude or allowed is out of bounds.
+        """
+        given = _to_numpy(base.check_search(self, queries, k))
+        if not np.isfinite(given).all():
+            raise ValueError("queries hold NaN or infinity")
+        pairs = base.check_exclude(exclude, len(given), self.n_labels)
+        fit = np.ones(self.n_labels, np.bool_)
+        fit[base.check_allowed(allowed, self.n_labels)] = False
+        banned = np.unique(pairs[:, 0] * self.n_labels + pairs[:, 1])
+        banned = banned[fit[banned % self.n_labels]]
+        n_banned = np.bincount(banned // self.n_labels, minlength=len(given))
+        goal = np.minimum(k, fit.sum() - n_banned)
+        # Asking for this many should leave k; more rounds are for queries it does not suffice for.
+        fetch = np.minimum(-(-k * self.n_labels // max(1, fit.sum())) + n_banned, self.n_labels)
+        rows = np.full((len(given), k), -1, np.int64)
+        scores = np.full((len(given), k), -np.inf, np.float32)
+        effort, most = self.effort, max(self.effort, _n_lists(self.index))
+        todo = np.arange(len(given))
+        while len(todo):
+            for width, part in _by_width(todo, fetch[todo]):
+                found = self._ask(given[part], min(width, self.n_labels), effort)
+                rows[part], scores[part] = _best_fit(*found, part, k, banned, fit)
+            lacking = (rows[todo] >= 0).sum(axis=1) < goal[todo]
+            todo = todo[lacking & ((fetch[todo] < self.n_labels) | (effort < most))]
+            fetch[todo] = np.minimum(2 * fetch[todo], self.n_labels)
+            effort = min(2 * effort, most)
+        return TopK(rows, scores)
+
+    def save(self, folder: str | Path) -> None:
+        """Write to a folder, in faiss's own format."""
+        faiss = require("faiss", extra="faiss")
+        base.save_index(
+            folder,
+            self.describe(),
+            lambda temporary: faiss.write_index(self.index, str(temporary / "labels.faiss")),
+        )
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, nprobe: int | None = None, ef_search: int | None = None
+    ) -> Self:
+        """Read what ``save`` wrote.
+
+        Args:
+            folder: The folder.
+            nprobe: For IVF, the lists to look into; None as it was saved.
+            ef_search: For HNSW, the candidates to hold; None as it was saved.
+
+        Returns:
+            The index.
+
+        Raises:
+            ConfigError: If an option does not belong to this index.
+            MissingExtra: If faiss is not installed.
+            RunError: If the folder holds no such index or is damaged.
+        """
+        faiss = require("faiss", extra="faiss")
+        about = base.read_about(folder, "faiss")
+        path = Path(folder) / "labels.faiss"
+        try:
+            index = faiss.read_index(str(path))
+        except RuntimeError as cause:
+            raise RunError(f"{path} cannot be read by faiss; build the index again") from cause
+        if (index.ntotal, index.d) != (about.get("n_labels"), about.get("dim")):
+            raise RunError(f"{path} is not what index.json says; build the index again")
+        effort = about.get("effort")
+        if nprobe or ef_search or not isinstance(effort, int):
+            effort = _first_effort(index, nprobe, ef_search)
+        return cls(index, factory=str(about.get("factory")), effort=effort)
+
+    def describe(self) -> dict[str, Any]:
+        """What it is, as JSON values."""
+        about = {"kind": "faiss", "n_labels": self.n_labels, "dim": self.dim}
+        return about | {"factory": self.factory, "effort": self.effort}
+
+    def _ask(
+        self, queries: NDArray[np.float32], width: int, effort: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        if width >= self.n_labels and _is_graph(self.index) and hasattr(self.index, "storage"):
+            # A graph may have labels that no walk reaches; whoever wants all of them gets a scan.
+            scores, rows = self.index.storage.search(queries, width)
+        else:
+            # Effort travels with the call, not in the index: searches may run side by side.
+            parameters = _parameters(self.index, effort)
+            scores, rows = self.index.search(queries, width, params=parameters)
+        return rows, scores
+
+
+def default_factory(n_labels: int) -> str:
+    """The factory string for a number of labels.
+
+    Example:
+        >>> default_factory(1_000), default_factory(300_000)
+        ('Flat', 'IVF2048,Flat')
+    """
+    if n_labels < FEW_LABELS:
+        return "Flat"
+    n_lists = 2 ** round(np.log2(4 * np.sqrt(n_labels)))
+    return f"IVF{n_lists},{'Flat' if n_labels < MANY_LABELS else 'SQ8'}"
+
+
+def _inner(index: Any) -> Any:
+    """The index inside, where one wraps another (a rotation before it, a refinement after)."""
+    faiss = require("faiss", extra="faiss")
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return _inner(index.index)
+    return _inner(index.base_index) if isinstance(index, faiss.IndexRefine) else index
+
+
+def _n_lists(index: Any) -> int:
+    """How many lists an IVF index has; 0 for other kinds."""
+    faiss = require("faiss", extra="faiss")
+    core = _inner(index)
+    return int(core.nlist) if isinstance(core, faiss.IndexIVF) else 0
+
+
+def _is_graph(index: Any) -> bool:
+    faiss = require("faiss", extra="faiss")
+    return isinstance(_inner(index), faiss.IndexHNSW)
+
+
+def _first_effort(index: Any, nprobe: int | None, ef_search: int | None) -> int:
+    """How hard to search, from the option that belongs to the index; 0 where there is none."""
+    n_lists, graph = _n_lists(index), _is_graph(index)
+    if nprobe is not None and not (n_lists and nprobe >= 1):
+        raise ConfigError(f"nprobe is {nprobe}; it is for IVF indexes alone, and at least 1")
+    if ef_search is not None and not (graph and ef_search >= 1):
+        raise ConfigError(f"ef_search is {ef_search}; it is for HNSW indexes alone, and at least 1")
+    if n_lists:
+        return min(nprobe or max(16, n_lists // 16), n_lists)
+    return (ef_search or 128) if graph else 0
+
+
+def _parameters(index: Any, effort: int) -> Any:
+    """Search parameters for one call, wrapped as the index is."""
+    faiss = require("faiss", extra="faiss")
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        inside = _parameters(index.index, effort)
+        return faiss.SearchParametersPreTransform(index_params=inside) if inside else None
+    if isinstance(index, faiss.IndexRefine):
+        inside = _parameters(index.base_index, effort)
+        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inside)
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(nprobe=effort)
+    return faiss.SearchParametersHNSW(efSearch=effort) if _is_graph(index) else None
+
+
+def _by_width(
+    queries: NDArray[np.int64], widths: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Queries that ask for about as much, together: the least exactly, others a power of two."""
+    rounded = 2 ** np.ceil(np.log2(widths)).astype(np.int64)
+    rounded[widths == widths.min()] = widths.min()
+    for width in np.unique(rounded):
+        yield int(width), queries[rounded == width]
+
+
+def _best_fit(
+    rows: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    queries: NDArray[np.int64],
+    k: int,
+    banned: NDArray[np.int64],
+    fit: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The first k that may be returned, by falling score, then rising row; -1 and -inf behind."""
+    n_labels = len(fit)
+    drop = (rows < 0) | ~fit[rows]
+    if len(banned):
+        drop |= np.isin(queries[:, None] * n_labels + rows, banned)
+    rows = np.where(drop, n_labels, rows)
+    scores = np.where(drop, -np.inf, scores)
+    order = np.lexsort((rows, -scores), axis=1)[:, :k]
+    rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+    rows = np.where(rows == n_labels, -1, rows)
+    lack = ((0, 0), (0, k - rows.shape[1]))
+    return np.pad(rows, lack, constant_values=-1), np.pad(scores, lack, constant_values=-np.inf)
+
+
+def _to_numpy(tensor: Any) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = tensor.float().cpu().contiguous().numpy()
+    return array
+
+
+@contextlib.contextmanager
+def _threads(faiss: Any, count: int | None) -> Iterator[None]:
+    """Let faiss use so many threads for a while; None leaves it as it is."""
+    before = faiss.omp_get_max_threads()
+    if count is not None:
+        faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

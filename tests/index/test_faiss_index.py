@@ -1,0 +1,87 @@
+"""What is particular to faiss; the laws are in tests/contracts."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from umpteen.errors import ConfigError, MissingExtra, RunError
+from umpteen.index.exact import ExactIndex
+from umpteen.index.faiss_index import FaissIndex, default_factory
+from umpteen.index.recall import recall
+
+VECTORS = np.random.default_rng(0).standard_normal((700, 16)).astype(np.float32)
+QUERIES = np.random.default_rng(1).standard_normal((31, 16)).astype(np.float32)
+
+
+def test_missing_extra_has_the_pip_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'umpteen\[faiss\]'"):
+        FaissIndex.build(VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "factory"),
+    [(1, "Flat"), (19_999, "Flat"), (100_000, "IVF1024,Flat"), (8_000_000, "IVF8192,SQ8")],
+)
+def test_default_grows_with_the_labels(n_labels, factory):
+    assert default_factory(n_labels) == factory
+
+
+class TestWithFaiss:
+    @pytest.fixture(autouse=True)
+    def _faiss(self):
+        pytest.importorskip("faiss")
+
+    def test_flat_is_exact(self):
+        exact = ExactIndex.build(VECTORS)
+        assert recall(FaissIndex.build(VECTORS, factory="Flat"), exact, QUERIES, 13) == 1.0
+
+    def test_more_effort_finds_more(self):
+        exact = ExactIndex.build(VECTORS)
+        shares = [
+            recall(FaissIndex.build(VECTORS, factory="IVF32,Flat", nprobe=n), exact, QUERIES, 10)
+            for n in (1, 8, 32)
+        ]
+        assert shares[0] < shares[1] <= shares[2] == 1.0
+
+    def test_effort_can_be_chosen_when_loading(self, tmp_path):
+        FaissIndex.build(VECTORS, factory="IVF32,Flat", nprobe=2).save(tmp_path / "index")
+        assert FaissIndex.load(tmp_path / "index").effort == 2
+        assert FaissIndex.load(tmp_path / "index", nprobe=32).effort == 32
+        with pytest.raises(ConfigError, match="HNSW indexes alone"):
+            FaissIndex.load(tmp_path / "index", ef_search=3)
+
+    def test_equal_scores_come_in_row_order(self):
+        vectors = np.repeat(VECTORS[:50], 3, axis=0)
+        top = FaissIndex.build(vectors, factory="Flat").search(QUERIES, 9)
+        assert (np.diff(top.rows.reshape(-1, 3, 3), axis=2) == 1).all()
+
+    def test_graph_is_built_by_one_thread_and_the_number_restored(self):
+        faiss = pytest.importorskip("faiss")
+        before = faiss.omp_get_max_threads()
+        FaissIndex.build(VECTORS, factory="HNSW8")
+        assert faiss.omp_get_max_threads() == before
+
+    def test_unknown_factory_is_named(self):
+        with pytest.raises(ConfigError, match="faiss cannot make 'IFV16'"):
+            FaissIndex.build(VECTORS, factory="IFV16")
+
+    def test_more_lists_than_labels_is_refused(self):
+        with pytest.raises(ConfigError, match="1024 lists, there are 700 labels"):
+            FaissIndex.build(VECTORS, factory="IVF1024,Flat")
+
+    def test_codes_that_cannot_be_trained_are_refused(self):
+        with pytest.raises(ConfigError, match="cannot train 'PQ4' on 100 vectors"):
+            FaissIndex.build(VECTORS[:100], factory="PQ4")
+
+    def test_option_of_another_kind_is_refused(self):
+        with pytest.raises(ConfigError, match="nprobe is 4; it is for IVF"):
+            FaissIndex.build(VECTORS, factory="HNSW8", nprobe=4)
+
+    def test_damaged_file_is_refused(self, tmp_path):
+        FaissIndex.build(VECTORS).save(tmp_path / "index")
+        file = tmp_path / "index" / "labels.faiss"
+        file.write_bytes(file.read_bytes()[:200])
+        with pytest.raises(RunError, match="cannot be read by faiss"):
+            FaissIndex.load(tmp_path / "index")
