@@ -244,7 +244,13 @@ class _Session:
         ):
             for row, text in enumerate(chosen.texts(self.settings.data.text)):
                 own = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
-                line = {"text": text, "labels": [labels.ids[label] for label in own], "split": name}
+                filtered = chosen.filters[chosen.filters[:, 0] == row, 1]
+                line = {
+                    "text": text,
+                    "labels": [labels.ids[label] for label in own],
+                    "filtered": [labels.ids[label] for label in filtered],
+                    "split": name,
+                }
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     # -- training -----------------------------------------------------------------------------
