@@ -92,11 +92,11 @@ class Model(nn.Module):
         return dropped
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Cosines over the temperature: (B, dim) and (C, dim) to (B, C), float32 at least."""
+        """Cosines over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
         return at_least_float32(queries @ labels.T) * self.log_scales[0].exp()
 
     def classifier_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Inner products over the temperature: (B, dim) and (C, dim) to (B, C), float32 at least."""
+        """Inner products over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
         return at_least_float32(queries @ labels.T) * self.log_scales[1].exp()
 
     def query_vectors(self, tokens: Ragged) -> Tensor:

@@ -40,8 +40,8 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     device = next(model.parameters()).device
     with autocast(precision, device):
         encoded = model.encode(batch.tokens)
-    # Heads and scores in float32 at least: at a temperature of 0.05 a cosine in bfloat16 is off by up to
-    # 0.004 / 0.05 = 0.08 in the exponent.
+    # Heads and scores in float32 at least: at a temperature of 0.05 a cosine in bfloat16 is off by
+    # up to 0.004 / 0.05 = 0.08 in the exponent.
     encoded = at_least_float32(encoded)
     n_queries = len(batch.queries)
     queries = encoded[:n_queries]

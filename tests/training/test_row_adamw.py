@@ -1,0 +1,138 @@
+import copy
+
+import pytest
+import torch
+
+from umpteen.training.row_adamw import RowAdamW
+
+OPTIONS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
+
+
+def table(n=5, dim=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.nn.Parameter(torch.randn(n, dim, generator=generator, dtype=torch.float64))
+
+
+def sparse(rows, values, n=5):
+    return torch.sparse_coo_tensor(
+        torch.tensor([rows]), torch.as_tensor(values, dtype=torch.float64), (n, 3)
+    )
+
+
+def random_values(n, seed):
+    return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_rows_touched_at_every_step_move_as_by_adamw(decay):
+    ours, theirs = table(), table()
+    options = {**OPTIONS, "weight_decay": decay}
+    row_wise, dense = RowAdamW([ours], **options), torch.optim.AdamW([theirs], **options)
+    for step in range(12):
+        gradient = random_values(5, step)
+        order = torch.randperm(5)
+        ours.grad = sparse(order.tolist(), gradient[order])
+        theirs.grad = gradient
+        for optimizer in (row_wise, dense):
+            optimizer.param_groups[0]["lr"] = 0.03 / (step + 1)  # as a schedule does
+            optimizer.step()
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_rows_without_a_gradient_do_not_move():
+    ours = table()
+    before = ours.detach().clone()
+    optimizer = RowAdamW([ours], **OPTIONS)
+    for step in range(4):
+        ours.grad = sparse([1, 3], random_values(2, step))
+        optimizer.step()
+    assert torch.equal(ours[[0, 2, 4]], before[[0, 2, 4]])
+    assert (ours[[1, 3]] != before[[1, 3]]).all()
+
+
+def test_skipped_steps_follow_the_documented_expression():
+    """Dense moments that see zeros in between; the weight moves only when touched."""
+    ours = table()
+    optimizer = RowAdamW([ours], **OPTIONS)
+    weights = ours.detach().clone()
+    mean, square = torch.zeros(5, 3).double(), torch.zeros(5, 3).double()
+    last = [0] * 5
+    plan = [[0, 1], [1], [1, 4], [0], [2, 1], [4, 0]]
+    for step, rows in enumerate(plan, start=1):
+        gradient = torch.zeros(5, 3, dtype=torch.float64)
+        gradient[rows] = random_values(len(rows), step)
+        ours.grad = sparse(rows, gradient[rows])
+        optimizer.step()
+        mean = 0.8 * mean + 0.2 * gradient
+        square = 0.95 * square + 0.05 * gradient**2
+        for row in rows:
+            for _ in range(step - last[row]):
+                weights[row] = weights[row] * (1 - 0.03 * 0.1)
+            last[row] = step
+            corrected = (square[row] / (1 - 0.95**step)).sqrt() + 1e-6
+            weights[row] = weights[row] - 0.03 * (mean[row] / (1 - 0.8**step)) / corrected
+        torch.testing.assert_close(ours.detach(), weights, rtol=1e-12, atol=1e-14)
+
+
+def test_repeated_rows_of_a_sparse_gradient_are_summed():
+    ours, theirs = table(), table()
+    first, second = RowAdamW([ours], **OPTIONS), RowAdamW([theirs], **OPTIONS)
+    for step in range(3):
+        values = random_values(3, step)
+        ours.grad = sparse([2, 0, 2], values)
+        theirs.grad = sparse([0, 2], torch.stack([values[1], values[0] + values[2]]))
+        first.step()
+        second.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=0)
+
+
+def test_groups_have_rates_of_their_own():
+    slow, fast = table(), table()
+    optimizer = RowAdamW(
+        [{"params": [slow], "lr": 0.0}, {"params": [fast], "lr": 0.1}], weight_decay=0.0
+    )
+    for parameter in (slow, fast):
+        parameter.grad = sparse([1], random_values(1, 0))
+    optimizer.step()
+    assert torch.equal(slow, table())
+    # The first step of Adam moves every entry by the rate, whatever the gradient's size.
+    torch.testing.assert_close((fast - table())[1].abs(), torch.full((3,), 0.1).double())
+
+
+def test_no_rows_and_no_gradient_are_no_step():
+    ours = table()
+    optimizer = RowAdamW([ours], **OPTIONS)
+    optimizer.step()
+    ours.grad = sparse([], torch.zeros(0, 3))
+    optimizer.step()
+    assert torch.equal(ours, table())
+
+
+def test_a_restored_state_continues_and_counts_in_whole_numbers():
+    """Steps kept in float32 would stop counting at 2^24."""
+    ours = table()
+    optimizer = RowAdamW([ours], **OPTIONS)
+    for step in range(3):
+        ours.grad = sparse([step], random_values(1, step))
+        optimizer.step()
+    saved = copy.deepcopy(optimizer.state_dict())
+    twin = torch.nn.Parameter(ours.detach().clone())
+    restored = RowAdamW([twin], **OPTIONS)
+    restored.load_state_dict(saved)
+    assert restored.state[twin]["touched"].dtype == torch.int32
+    assert restored.state[twin]["touched"].tolist() == [1, 2, 3, 0, 0]
+    for parameter, each in ((ours, optimizer), (twin, restored)):
+        parameter.grad = sparse([1, 4], random_values(2, 9))
+        each.step()
+    assert torch.equal(ours, twin)
+    assert saved["state"][0]["touched"].tolist() == [1, 2, 3, 0, 0]  # the caller's is untouched
+
+
+def test_a_table_in_float32_counts_as_well():
+    narrow = torch.nn.Parameter(torch.zeros(2, 3))
+    optimizer = RowAdamW([narrow], **OPTIONS)
+    narrow.grad = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1, 3), (2, 3))
+    optimizer.step()
+    again = RowAdamW([narrow], **OPTIONS)
+    again.load_state_dict(optimizer.state_dict())
+    assert again.state[narrow]["touched"].dtype == torch.int32
