@@ -64,7 +64,7 @@ class ModelConfig:
     """First label vectors: ``text`` (the classifier head's vector of the label's text) or ``zeros``."""
     dual_temperature: float = 0.05
     """Cosines are divided by this."""
-    classifier_temperature: float = 0.05
+    classifier_temperature: float = 1.0
     """Inner products with label vectors are divided by this."""
     learn_temperatures: bool = False
     """Whether the temperatures are trained."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.errors import UmpteenError
+
+_LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(?P<old>\.old)?\.tmp")
 
 
 @contextlib.contextmanager
@@ -52,20 +55,46 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     token = uuid.uuid4().hex[:8]
     temporary = path.with_name(f".{path.name}.{token}.tmp")
+    old = path.with_name(f".{path.name}.{token}.old.tmp")
     temporary.mkdir()
     try:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
                 sync(file)
-        old = path.with_name(f".{path.name}.{token}.old.tmp")
         if path.exists():
             os.replace(path, old)
         os.replace(temporary, path)
         sync(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
     finally:
+        if old.exists() and not path.exists():
+            os.replace(old, path)
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def leftovers(folder: str | Path) -> list[Path]:
+    """What a killed process left under temporary names directly in a folder."""
+    folder = Path(folder)
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(place for place in found if _LEFTOVER.fullmatch(place.name))
+
+
+def clear_leftovers(folder: str | Path) -> None:
+    """Remove leftovers; a folder that was put aside for one that never came gets its name back.
+
+    Only for a folder that nobody else is writing to.
+    """
+    for place in leftovers(folder):
+        match = _LEFTOVER.fullmatch(place.name)
+        assert match is not None
+        rightful = place.with_name(match["name"])
+        if match["old"] and not rightful.exists():
+            os.replace(place, rightful)
+        elif place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

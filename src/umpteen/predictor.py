@@ -59,16 +59,25 @@ class Predictor:
         self._indexes: dict[str, LabelIndex] = {}
 
     @classmethod
-    def load(cls, run: str | Path, *, device: str = "auto", which: str = "best") -> Self:
+    def load(
+        cls,
+        run: str | Path,
+        *,
+        device: str = "auto",
+        which: str = "best",
+        with_indexes: bool = True,
+    ) -> Self:
         """Read a run folder.
 
         Args:
             run: The folder.
             device: ``auto``, ``cpu`` or ``cuda``.
             which: The ``best`` model by validation, or the ``last``.
+            with_indexes: Whether to use what ``umpteen index`` built (for the best model); without
+                it every search is exact.
 
         Returns:
-            The predictor. Heads for which ``umpteen index`` built an index use it.
+            The predictor.
 
         Raises:
             RunError: If the folder is not a whole run.
@@ -82,7 +91,8 @@ class Predictor:
         predictor = cls(
             model.to(place), tokenizer, reading, labels, load_vectors(model_folder, model), counts
         )
-        predictor._use_indexes(folder, model_folder)
+        if with_indexes and model_folder == folder.model("best"):
+            predictor._use_indexes(folder, model_folder)
         return predictor
 
     def predict(
@@ -147,13 +157,16 @@ class Predictor:
         name = self._known(head)
         if name not in self._indexes:
             vectors = self._vectors[:, self.columns(name)]
+            if not isinstance(vectors, torch.Tensor):
+                vectors = torch.from_numpy(np.array(vectors))  # a memory map is read-only
             device = next(self.model.parameters()).device
-            self._indexes[name] = ExactIndex.build(torch.as_tensor(np.array(vectors)).to(device))
+            self._indexes[name] = ExactIndex.build(vectors.to(device))
         return self._indexes[name]
 
     def label_vectors(self, head: str | None = None) -> NDArray[np.float32]:
         """The labels' search vectors (L, D) of a head."""
-        return np.asarray(self._vectors[:, self.columns(head)])
+        vectors = self._vectors[:, self.columns(head)]
+        return vectors.cpu().numpy() if isinstance(vectors, torch.Tensor) else np.asarray(vectors)
 
     def _known(self, head: str | None) -> str:
         if head is None:
@@ -163,12 +176,18 @@ class Predictor:
         return head
 
     def _use_indexes(self, folder: RunFolder, model_folder: Path) -> None:
-        for place in sorted(folder.index.glob("*")) if folder.index.is_dir() else []:
+        for head in self.heads:
+            place = folder.index / head
+            if not place.is_dir():
+                continue
             about = read_json(place / "about.json", error=RunError)
+            again = f"build it again with: umpteen index {folder.path}"
+            if not isinstance(about, dict) or not {"model", "kind"} <= set(about):
+                raise RunError(f"{place / 'about.json'} is damaged; {again}")
             if about["model"] != model_folder.name:
                 raise LabelMismatch(
                     f"{place} was built for the model {about['model']}, the run now answers with "
-                    f"{model_folder.name}; build it again with: umpteen index {folder.path}"
+                    f"{model_folder.name}; {again}"
                 )
             kind = resolve(INDEXES, about["kind"], kind="index")
-            self._indexes[place.name] = kind.load(place / "index")
+            self._indexes[head] = kind.load(place / "index")

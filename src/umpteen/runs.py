@@ -60,17 +60,23 @@ class RunFolder:
         Raises:
             RunError: If no model has been written yet.
         """
-        names = read_json(self.path / "models.json", error=RunError)
+        file = self.path / "models.json"
+        names = read_json(file, error=RunError)
+        if not isinstance(names, dict):
+            raise RunError(f"{file} is damaged: expected an object that names best and last")
         if which not in names:
             raise RunError(f"{self.path} has no {which!r} model; it has: {', '.join(names)}")
         return self.path / str(names[which])
 
     def point(self, **names: Path) -> None:
-        """Name the best and last model folders, then remove the ones no longer named."""
+        """Name the best and last model folders, then remove what belongs to no named one."""
         file = self.path / "models.json"
         known = read_json(file) if file.is_file() else {}
         known.update({which: str(folder.relative_to(self.path)) for which, folder in names.items()})
+        before = read_json(file).get("best") if file.is_file() else None
         write_json(file, known)
+        if known.get("best") != before:
+            shutil.rmtree(self.index, ignore_errors=True)  # it holds vectors of the old best model
         for folder in self.models.iterdir():
             if str(folder.relative_to(self.path)) not in known.values():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,8 @@ import pytest
 
 from umpteen.errors import ConfigError, MissingExtra, RunError
 from umpteen.index.exact import ExactIndex
-from umpteen.index.faiss_index import FaissIndex, default_factory
+from umpteen.index.faiss_index import FaissIndex
+from umpteen.index.faiss_kinds import default_factory
 from umpteen.index.recall import recall
 
 VECTORS = np.random.default_rng(0).standard_normal((700, 16)).astype(np.float32)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umpteen.cli._options import json_option, sentences, write_json, write_table
+
+if TYPE_CHECKING:
+    from umpteen.index.base import LabelIndex
+    from umpteen.predictor import Predictor
 
 
 @click.command()
@@ -42,13 +46,10 @@ def build(
 ) -> list[dict[str, Any]]:
     """Build the indexes and compare them with exact search; see the command."""
     import shutil
-    import time
 
     from umpteen.errors import ConfigError
     from umpteen.files import atomic_folder, write_json
     from umpteen.index import INDEXES
-    from umpteen.index.exact import ExactIndex
-    from umpteen.index.recall import recall
     from umpteen.predictor import Predictor
     from umpteen.registry import resolve
     from umpteen.runs import RunFolder
@@ -57,33 +58,60 @@ def build(
     builder = resolve(INDEXES, kind, kind="index")
     if factory and kind != "faiss":
         raise ConfigError("--factory is for --kind faiss")
-    shutil.rmtree(folder.index, ignore_errors=True)
-    predictor = Predictor.load(run, device="cpu")
-    texts = [json.loads(line)["text"] for line in folder.examples.read_text("utf-8").splitlines()]
-    rows = []
-    for head in heads or predictor.heads:
-        vectors = predictor.label_vectors(head)
-        built = builder.build(vectors, **({"factory": factory} if factory else {}))
-        exact = ExactIndex.build(vectors)
-        queries = predictor.vectors(texts)[:, predictor.columns(head)]
-        times = {}
-        for name, part in (("ms", built), ("exact_ms", exact)):
-            part.search(queries[:1], k)
-            start = time.perf_counter()
-            part.search(queries, k)
-            times[name] = 1000 * (time.perf_counter() - start) / len(texts)
-        description = built.describe()
-        rows.append(
-            {
-                "head": head,
-                "index": str(description.get("factory", kind)),
-                "recall": 100 * recall(built, exact, queries, k),
-                **times,
-            }
-        )
-        if kind != "exact":
-            with atomic_folder(folder.index / head, replace=True) as temporary:
-                built.save(temporary / "index")
-                about = {"kind": kind, "model": folder.model("best").name}
-                write_json(temporary / "about.json", about)
+    predictor = Predictor.load(run, device="cpu", with_indexes=False)
+    texts = _example_texts(folder.examples)
+    options = {"factory": factory} if factory else {}
+    built = {
+        head: builder.build(predictor.label_vectors(head), **options)
+        for head in heads or predictor.heads
+    }
+    rows = [_measure(predictor, head, each, texts, k) for head, each in built.items()]
+    if kind == "exact":
+        shutil.rmtree(folder.index, ignore_errors=True)
+        return rows
+    # All at once, and only now: what was there before serves until the new one is whole.
+    with atomic_folder(folder.index, replace=True) as temporary:
+        for head, each in built.items():
+            (temporary / head).mkdir()
+            each.save(temporary / head / "index")
+            about = {"kind": kind, "model": folder.model("best").name}
+            write_json(temporary / head / "about.json", about)
     return rows
+
+
+def _example_texts(file: Path) -> list[str]:
+    from umpteen.errors import RunError
+
+    try:
+        texts = [json.loads(line)["text"] for line in file.read_text("utf-8").splitlines()]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{file} is missing or damaged: {error}") from error
+    if not texts:
+        raise RunError(f"{file} holds no example query to measure the index with")
+    return texts
+
+
+def _measure(
+    predictor: Predictor, head: str, built: LabelIndex, texts: list[str], k: int
+) -> dict[str, Any]:
+    """Recall of the exact top k and the time per query of both."""
+    import time
+
+    from umpteen.index.exact import ExactIndex
+    from umpteen.index.recall import recall
+
+    exact = ExactIndex.build(predictor.label_vectors(head))
+    queries = predictor.vectors(texts)[:, predictor.columns(head)]
+    times = {}
+    for name, part in (("ms", built), ("exact_ms", exact)):
+        part.search(queries[:1], k)
+        start = time.perf_counter()
+        part.search(queries, k)
+        times[name] = 1000 * (time.perf_counter() - start) / len(texts)
+    description = built.describe()
+    return {
+        "head": head,
+        "index": str(description.get("factory", description.get("kind", "exact"))),
+        "recall": 100 * recall(built, exact, queries, k),
+        **times,
+    }

@@ -63,11 +63,11 @@ def train(
     reporters: list[Reporter] = [terminal]
     if tensorboard:
         reporters.append(TensorBoard(Path(out) / "tensorboard"))
-    dataset = load_dataset(data, data_format)
-    terminal.say(
-        f"{dataset.name}: {len(dataset['train']):,} queries, {len(dataset.labels):,} labels"
-    )
     try:
+        dataset = load_dataset(data, data_format)
+        terminal.say(
+            f"{dataset.name}: {len(dataset['train']):,} queries, {len(dataset.labels):,} labels"
+        )
         run(
             dataset,
             out=out,

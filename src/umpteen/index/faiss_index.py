@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from umpteen.errors import ConfigError, RunError
 from umpteen.extras import require
-from umpteen.index import base
+from umpteen.index import base, faiss_kinds
 from umpteen.types import TopK
 
-FEW_LABELS = 20_000  # below this a plain scan is as fast as anything
-MANY_LABELS = 5_000_000  # above this vectors are kept as bytes
 TRAINING_PER_LIST = 64
 ADD_BLOCK = 1 << 16
 
@@ -77,7 +75,7 @@ class FaissIndex:
         faiss = require("faiss", extra="faiss")
         tensor = base.check_vectors(vectors)
         n_labels, dim = tensor.shape
-        factory = factory or default_factory(n_labels)
+        factory = factory or faiss_kinds.default_factory(n_labels)
         try:
             index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
         except RuntimeError as cause:
@@ -85,13 +83,13 @@ class FaissIndex:
                 f"faiss cannot make {factory!r} of {dim} dimensions; see its factory strings, or "
                 "leave the option out"
             ) from cause
-        effort = _first_effort(index, nprobe, ef_search)
-        n_lists = _n_lists(index)
+        effort = faiss_kinds.first_effort(index, nprobe, ef_search)
+        n_lists = faiss_kinds.n_lists_of(index)
         if n_lists > n_labels:
             raise ConfigError(f"{factory!r} wants {n_lists} lists, there are {n_labels} labels")
         sample = training_sample or max(1 << 16, TRAINING_PER_LIST * n_lists)
         chosen = np.random.default_rng(seed).permutation(n_labels)[:sample]
-        with _threads(faiss, 1 if _is_graph(index) else None):
+        with _threads(faiss, 1 if faiss_kinds.is_graph(index) else None):
             if not index.is_trained:
                 try:
                     index.train(_to_numpy(tensor[np.sort(chosen)]))
@@ -152,7 +150,7 @@ class FaissIndex:
         fetch = np.minimum(-(-k * self.n_labels // max(1, fit.sum())) + n_banned, self.n_labels)
         rows = np.full((len(given), k), -1, np.int64)
         scores = np.full((len(given), k), -np.inf, np.float32)
-        effort, most = self.effort, max(self.effort, _n_lists(self.index))
+        effort, most = self.effort, max(self.effort, faiss_kinds.n_lists_of(self.index))
         todo = np.arange(len(given))
         while len(todo):
             for width, part in _by_width(todo, fetch[todo]):
@@ -203,7 +201,7 @@ class FaissIndex:
             raise RunError(f"{path} is not what index.json says; build the index again")
         effort = about.get("effort")
         if nprobe or ef_search or not isinstance(effort, int):
-            effort = _first_effort(index, nprobe, ef_search)
+            effort = faiss_kinds.first_effort(index, nprobe, ef_search)
         return cls(index, factory=str(about.get("factory")), effort=effort)
 
     def describe(self) -> dict[str, Any]:
@@ -214,75 +212,18 @@ class FaissIndex:
     def _ask(
         self, queries: NDArray[np.float32], width: int, effort: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        if width >= self.n_labels and _is_graph(self.index) and hasattr(self.index, "storage"):
+        if (
+            width >= self.n_labels
+            and faiss_kinds.is_graph(self.index)
+            and hasattr(self.index, "storage")
+        ):
             # A graph may have labels that no walk reaches; whoever wants all of them gets a scan.
             scores, rows = self.index.storage.search(queries, width)
         else:
             # Effort travels with the call, not in the index: searches may run side by side.
-            parameters = _parameters(self.index, effort)
+            parameters = faiss_kinds.parameters(self.index, effort)
             scores, rows = self.index.search(queries, width, params=parameters)
         return rows, scores
-
-
-def default_factory(n_labels: int) -> str:
-    """The factory string for a number of labels.
-
-    Example:
-        >>> default_factory(1_000), default_factory(300_000)
-        ('Flat', 'IVF2048,Flat')
-    """
-    if n_labels < FEW_LABELS:
-        return "Flat"
-    n_lists = 2 ** round(np.log2(4 * np.sqrt(n_labels)))
-    return f"IVF{n_lists},{'Flat' if n_labels < MANY_LABELS else 'SQ8'}"
-
-
-def _inner(index: Any) -> Any:
-    """The index inside, where one wraps another (a rotation before it, a refinement after)."""
-    faiss = require("faiss", extra="faiss")
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        return _inner(index.index)
-    return _inner(index.base_index) if isinstance(index, faiss.IndexRefine) else index
-
-
-def _n_lists(index: Any) -> int:
-    """How many lists an IVF index has; 0 for other kinds."""
-    faiss = require("faiss", extra="faiss")
-    core = _inner(index)
-    return int(core.nlist) if isinstance(core, faiss.IndexIVF) else 0
-
-
-def _is_graph(index: Any) -> bool:
-    faiss = require("faiss", extra="faiss")
-    return isinstance(_inner(index), faiss.IndexHNSW)
-
-
-def _first_effort(index: Any, nprobe: int | None, ef_search: int | None) -> int:
-    """How hard to search, from the option that belongs to the index; 0 where there is none."""
-    n_lists, graph = _n_lists(index), _is_graph(index)
-    if nprobe is not None and not (n_lists and nprobe >= 1):
-        raise ConfigError(f"nprobe is {nprobe}; it is for IVF indexes alone, and at least 1")
-    if ef_search is not None and not (graph and ef_search >= 1):
-        raise ConfigError(f"ef_search is {ef_search}; it is for HNSW indexes alone, and at least 1")
-    if n_lists:
-        return min(nprobe or max(16, n_lists // 16), n_lists)
-    return (ef_search or 128) if graph else 0
-
-
-def _parameters(index: Any, effort: int) -> Any:
-    """Search parameters for one call, wrapped as the index is."""
-    faiss = require("faiss", extra="faiss")
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        inside = _parameters(index.index, effort)
-        return faiss.SearchParametersPreTransform(index_params=inside) if inside else None
-    if isinstance(index, faiss.IndexRefine):
-        inside = _parameters(index.base_index, effort)
-        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inside)
-    if isinstance(index, faiss.IndexIVF):
-        return faiss.SearchParametersIVF(nprobe=effort)
-    return faiss.SearchParametersHNSW(efSearch=effort) if _is_graph(index) else None
 
 
 def _by_width(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,7 +64,8 @@ class TransformerEncoder(nn.Module):
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the network in the Hugging Face layout."""
-        self.network.save_pretrained(folder)  # type: ignore[operator]
+        with _quiet():
+            self.network.save_pretrained(folder)  # type: ignore[operator]
         return {"pooling": self.pooling, "pad_id": self.pad_id}
 
     @classmethod
@@ -80,7 +83,8 @@ def load_network(name: str) -> nn.Module:
     from transformers import AutoModel
 
     try:
-        network: nn.Module = AutoModel.from_pretrained(name, dtype=torch.float32)
+        with _quiet():
+            network: nn.Module = AutoModel.from_pretrained(name, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"encoder {name!r} could not be loaded: it is neither a folder with a Hugging Face "
@@ -108,6 +112,20 @@ def load_tokenizer(name: str) -> Any:
         raise ConfigError(
             f"encoder {name!r} has no fast tokenizer (tokenizer.json): {_first_line(error)}"
         ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's own progress bars: the terminal belongs to the caller."""
+    from transformers.utils import logging as hugging_face
+
+    was_on = hugging_face.is_progress_bar_enabled()
+    hugging_face.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            hugging_face.enable_progress_bar()
 
 
 def _first_line(error: Exception) -> str:

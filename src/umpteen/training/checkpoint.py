@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from dataclasses import asdict
@@ -36,6 +37,8 @@ class Checkpoints:
         self.folder = folder
         self._fingerprint = data_fingerprint
         self._refresh_digests: dict[str, str] = {}
+        self.last_good: Path | None = None
+        """The checkpoint written or restored last."""
 
     def keep_refresh(self, refreshed: Refreshed, epoch: int) -> None:
         """Put a refresh on disk, so that a later resume need not make it again."""
@@ -55,13 +58,13 @@ class Checkpoints:
                 "digests": {name: digest(temporary / name) for name in (WEIGHTS, MOMENTS)},
             }
             write_json(temporary / STATE, state)
-        self._forget_old()
+        self.last_good = folder
+        self._forget_others(folder)
         return folder
 
-    def newest(self) -> Path | None:
-        """The newest checkpoint's folder, looked at or not."""
-        folders = self._all()
-        return folders[-1] if folders else None
+    def exist(self) -> bool:
+        """Whether there is any checkpoint, whole or not."""
+        return bool(self._all())
 
     def restore(self, loop: Loop) -> Path:
         """Put the newest whole checkpoint into the loop.
@@ -90,8 +93,11 @@ class Checkpoints:
             loop.position = Position(**state["position"])
             loop.refreshed = refreshed
             self._refresh_digests = state["refresh"]
+            self.last_good = folder
             return folder
-        raise RunError("; ".join(damage) if damage else f"{self.folder} holds no checkpoint")
+        if not damage:
+            raise RunError(f"{self.folder} holds no checkpoint to continue from; start a new run")
+        raise RunError(f"no checkpoint is whole, start a new run: {'; '.join(damage)}")
 
     def _read(
         self, folder: Path
@@ -115,14 +121,20 @@ class Checkpoints:
     def _refresh_folder(self, epoch: int) -> Path:
         return self.folder / f"refresh-{epoch:05d}"
 
-    def _forget_old(self) -> None:
+    def _forget_others(self, newest: Path) -> None:
+        """Remove all but the newest ones, and damaged ones from beyond the present step."""
         folders = self._all()
-        for folder in folders[:-KEPT]:
-            shutil.rmtree(folder, ignore_errors=True)
+        place = folders.index(newest) + 1
+        kept = folders[max(0, place - KEPT) : place]
+        for folder in folders:
+            if folder not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
         in_use = set()
-        for folder in folders[-KEPT:]:
-            state = read_json(folder / STATE)
-            in_use.add(self._refresh_folder(state["position"]["refresh_epoch"]))
+        for folder in kept:
+            # An older one may be damaged; restoring skips it, and so can we.
+            with contextlib.suppress(RunError, KeyError, TypeError):
+                position = read_json(folder / STATE, error=RunError)["position"]
+                in_use.add(self._refresh_folder(position["refresh_epoch"]))
         for folder in self.folder.glob("refresh-*"):
             if folder not in in_use:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -149,3 +161,9 @@ def _restore_moments(loop: Loop, flat: dict[str, Tensor]) -> None:
                 value = int(tensor) if tensor.dtype == torch.int64 and tensor.ndim == 0 else tensor
                 whole["state"].setdefault(int(index), {})[name] = value
         optimizer.load_state_dict(whole)
+        # torch casts every state to its parameter's type; counters must stay integers.
+        loaded = optimizer.state_dict()["state"]
+        for index, state in whole["state"].items():
+            for name, value in state.items():
+                if isinstance(value, Tensor) and not value.is_floating_point():
+                    loaded[index][name] = loaded[index][name].to(value.dtype)

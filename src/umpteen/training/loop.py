@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from umpteen.data.samplers import clustered_batches, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
@@ -64,10 +66,17 @@ class LossWatch:
     """Collects losses from the device without waiting for it, and stops on one that is not finite.
 
     A loss is looked at when its copy has arrived, at the latest ``lag`` steps after its own.
+
+    Args:
+        lag: Steps a loss may wait.
+        source_rows: From training rows to the rows of the user's own train split, for the message.
     """
 
-    def __init__(self, lag: int = 8) -> None:
+    def __init__(
+        self, lag: int = 8, source_rows: Callable[[NDArray[np.int64]], Any] | None = None
+    ) -> None:
         self._lag = lag
+        self._source_rows = source_rows or (lambda rows: rows)
         self._waiting: deque[tuple[torch.Tensor, Any, Batch, dict[str, Any]]] = deque()
 
     def push(self, loss: torch.Tensor, batch: Batch, info: dict[str, Any]) -> None:
@@ -104,11 +113,11 @@ class LossWatch:
             event.synchronize()
         value = float(loss)
         if not math.isfinite(value):
-            rows = batch.queries.tolist()
+            rows = np.sort(self._source_rows(batch.queries)).tolist()
             shown = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
             raise TrainingStopped(
                 f"the loss became {value} at step {info['step']} (epoch {info['epoch']}), in the "
-                f"batch of the {len(rows)} training rows {shown}"
+                f"batch of the {len(rows)} training rows {shown} (counted from 0)"
             )
         return StepInfo(loss=value, **info)
 
@@ -138,6 +147,15 @@ class Loop:
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
     watch: LossWatch = field(default_factory=LossWatch)
+    n_batches: int = 0
+    """Batches of the epoch under way; 0 before it is planned."""
+
+    def epochs_done(self) -> float:
+        """The exact progress, in epochs."""
+        at = self.position
+        if not at.batch:
+            return float(at.epoch)
+        return at.epoch + at.batch / (self.n_batches or len(self.plan()))
 
     def ticks(self) -> Iterator[Tick]:
         """Train from the position to the end, one tick per step.
@@ -171,6 +189,7 @@ class Loop:
             self.keep_refresh(self.refreshed, at.epoch)
         self.maker.negatives = None if self.refreshed is None else self.refreshed.negatives
         plan = self.plan()
+        self.n_batches = len(plan)
         self.model.train()
         batches = self.maker.make_ahead(plan, start=at.batch, first_step=at.step)
         for batch in batches:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from umpteen.config import RunConfig
-from umpteen.data.dataset import Dataset, hold_out_validation
+from umpteen.data.dataset import Dataset, Split, hold_out_validation
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
 
@@ -40,13 +42,38 @@ def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
     Raises:
         DataError: If there is nothing to learn from.
     """
-    held = hold_out_validation(
-        dataset, share=config.validation.share, most=config.validation.most, seed=config.seed
-    )
-    splits = {name: held[name] for name in ("train", "validation") if name in held}
-    if "train" not in splits or splits["train"].filtered_targets().nnz == 0:
+    splits = {name: dataset[name] for name in ("train", "validation") if name in dataset}
+    if "train" not in splits:
+        raise DataError("there is nothing to learn from: the data has no train split")
+    held = _hold_out(Dataset(dataset.labels, splits, dataset.propensity, dataset.name), config)
+    if held["train"].filtered_targets().nnz == 0:
         raise DataError("there is nothing to learn from: no training query has a label")
-    return Dataset(held.labels, splits, held.propensity, held.name)
+    return held
+
+
+def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
+    """(N,) for each query that is trained on, its row in the user's own train split.
+
+    Args:
+        dataset: The user's data, before validation was held out.
+        config: The run's settings.
+
+    Returns:
+        Rows counted from 0.
+    """
+    n = len(dataset["train"])
+    if "validation" in dataset:
+        return np.arange(n)
+    # The same draw over row numbers in the place of texts.
+    numbers: Any = range(n)
+    nothing = sp.csr_matrix((n, len(dataset.labels)), dtype=np.float32)
+    held = _hold_out(Dataset(dataset.labels, {"train": Split(numbers, nothing)}), config)
+    return np.array(held["train"].titles, dtype=np.int64)
+
+
+def _hold_out(dataset: Dataset, config: RunConfig) -> Dataset:
+    part = config.validation
+    return hold_out_validation(dataset, share=part.share, most=part.most, seed=config.seed)
 
 
 def all_texts(dataset: Dataset, which: str) -> chain[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from umpteen.extras import require
+from umpteen.files import atomic_file
 from umpteen.training.loop import StepInfo
 
 
@@ -55,21 +56,24 @@ class StepLog(Silent):
 
     Args:
         path: The file; lines after ``last_step`` (of steps that a resumed run takes again) are cut.
+            Seconds go on from the last line that is kept.
         last_step: Steps taken so far.
     """
 
     def __init__(self, path: Path, *, last_step: int) -> None:
-        kept = []
-        if path.is_file():
-            for line in path.read_text("utf-8").splitlines():
-                try:
-                    if json.loads(line)["step"] <= last_step:
-                        kept.append(line + "\n")
-                except (ValueError, KeyError):
-                    break  # a line cut short by a kill; those after it are newer still
-        self._file = path.open("w", encoding="utf-8")
-        self._file.writelines(kept)
-        self._start = time.monotonic()
+        kept, seconds = [], 0.0
+        for line in path.read_text("utf-8").splitlines() if path.is_file() else ():
+            try:
+                step = json.loads(line)
+                if step["step"] <= last_step:
+                    kept.append(line + "\n")
+                    seconds = float(step["seconds"])
+            except (ValueError, KeyError, TypeError):
+                break  # a line cut short by a kill; those after it are newer still
+        with atomic_file(path) as temporary:
+            temporary.write_text("".join(kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+        self._start = time.monotonic() - seconds
 
     def step(self, info: StepInfo, epoch: float) -> None:
         """Write the step's line."""
@@ -167,9 +171,14 @@ class TensorBoard(Silent):
 
     def __init__(self, folder: Path) -> None:
         require("tensorboard", extra="track")
+        self._folder = folder
+        self._writer: Any = None
+
+    def start(self, n_epochs: int, epoch: float) -> None:
+        """Open its files: only now, because a new run's folder must be empty before."""
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(self._folder))
 
     def step(self, info: StepInfo, epoch: float) -> None:
         """Add the step's numbers."""
@@ -184,4 +193,5 @@ class TensorBoard(Silent):
 
     def close(self) -> None:
         """Write what is left."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()

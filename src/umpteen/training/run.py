@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,23 +27,31 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.pool import PoolBuilder
 from umpteen.data.samplers import step_seed
 from umpteen.errors import ConfigError, RunError, TrainingStopped
-from umpteen.evaluation import evaluate
-from umpteen.files import atomic_file, read_json, write_json
+from umpteen.files import atomic_file, clear_leftovers, leftovers, read_json, write_json
+from umpteen.metrics import parse_all
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, save_model
-from umpteen.model.vectors import label_search_vectors
 from umpteen.predictor import Predictor
 from umpteen.runs import RunFolder
 from umpteen.training.batch import BatchMaker
 from umpteen.training.checkpoint import Checkpoints
-from umpteen.training.loop import Loop, StepInfo
+from umpteen.training.interrupts import interrupts
+from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.optim import Optimizers
-from umpteen.training.prepare import Prepared, all_texts, default_cache, prepare, training_splits
+from umpteen.training.prepare import (
+    Prepared,
+    all_texts,
+    default_cache,
+    prepare,
+    source_rows,
+    training_splits,
+)
 from umpteen.training.refresh import Refresher
 from umpteen.training.reporters import Reporter, Silent, StepLog
+from umpteen.training.selection import Selection
 
-VALIDATION_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@100")
 N_EXAMPLES = 1000
+START = "epoch-0000"
 
 
 def train(
@@ -89,19 +93,35 @@ def train(
         if config is not None or preset is not None or overrides:
             raise ConfigError("a resumed run keeps its own settings; leave preset and --set out")
         settings = configs.from_mapping(
-            read_json(folder.require().config, error=RunError)["config"], source=str(folder.config)
+            _read_settings(folder.require().config), source=str(folder.config)
         )
     else:
-        if folder.path.exists() and any(folder.path.iterdir()):
-            raise RunError(
-                f"{folder.path} is not empty; continue the run in it with --resume, or name another"
-            )
+        _require_empty(folder.path)
         settings = config or load_config(preset or DEFAULT_PRESET, overrides)
         settings = resolve_open_settings(settings)
+    parse_all([settings.validation.select])  # a misspelt metric should not wait for an epoch
     session = _Session(folder, settings, device=device, reporters=list(reporters))
     session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
     session.train()
     return Predictor.load(folder.path, device=device)
+
+
+def _read_settings(file: Path) -> dict[str, object]:
+    written = read_json(file, error=RunError)
+    settings = written.get("config") if isinstance(written, dict) else None
+    if not isinstance(settings, dict):
+        raise RunError(f"{file} is damaged: it holds no settings")
+    return settings
+
+
+def _require_empty(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; name a new folder for the run")
+    # A kill just after the folder was made leaves nothing but a temporary name.
+    if path.exists() and set(path.iterdir()) - set(leftovers(path)):
+        raise RunError(
+            f"{path} is not empty; continue the run in it with --resume, or name another"
+        )
 
 
 class _Session:
@@ -125,6 +145,12 @@ class _Session:
     def set_up(self, data: Dataset, *, resume: bool, cache: Path) -> None:
         settings = self.settings
         dataset = training_splits(data, settings)
+        for place in (self.folder.path, self.folder.models, self.folder.checkpoints):
+            clear_leftovers(place)
+        # A run that was killed before its first checkpoint starts again with its own settings.
+        resume = resume and self._begun()
+        if not resume:
+            self._write_config(data)
         if resume:
             model, tokenizer, _ = load_model(self.folder.model("best"))
             model.train()
@@ -144,6 +170,16 @@ class _Session:
             self.folder.checkpoints, data_fingerprint=self.data.fingerprint
         )
         self.loop = self._loop(self.data, self.model)
+        self.loop.watch = LossWatch(source_rows=lambda rows: source_rows(data, settings)[rows])
+        self.selection = Selection(
+            folder=self.folder,
+            model=self.model,
+            data=self.data,
+            reading=self.reading,
+            rules=settings.validation,
+            n_epochs=settings.train.epochs,
+            precision=self.precision,
+        )
         if resume:
             place = self.checkpoints.restore(self.loop)
             self.say(f"continuing from {place} (epoch {self.loop.position.epoch + 1})")
@@ -152,6 +188,12 @@ class _Session:
         log = StepLog(self.folder.steps, last_step=self.loop.position.step)
         self.step_log = log
         self.reporters = [*self.reporters, log]
+
+    def _begun(self) -> bool:
+        file = self.folder.path / "models.json"
+        names = read_json(file, error=RunError).values() if file.is_file() else ()
+        trained = any(Path(name).name != START for name in names)
+        return trained or any(self.folder.checkpoints.glob("step-*"))
 
     def _loop(self, data: Prepared, model: Model) -> Loop:
         s = self.settings
@@ -208,15 +250,18 @@ class _Session:
         """Label vectors from texts, then everything a resume needs, before the first step."""
         if self.model.label_vectors is not None and self.settings.model.label_init == "text":
             _start_from_texts_(self.model, self.data, self.precision)
-        self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.models.mkdir(exist_ok=True)
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
-        start = self.folder.models / "epoch-0000"
+        start = self.folder.models / START
         save_model(start, self.model, self.data.tokenizer, self.reading)
         self.folder.point(best=start, last=start)
-        self.checkpoints.save(self.loop)
         self._write_examples()
+        self._write_config(data, fingerprint=self.data.fingerprint)
+        self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
+
+    def _write_config(self, data: Dataset, *, fingerprint: str | None = None) -> None:
+        self.folder.path.mkdir(parents=True, exist_ok=True)
         write_json(
             self.folder.config,
             {
@@ -224,8 +269,8 @@ class _Session:
                 "torch": torch.__version__,
                 "python": platform.python_version(),
                 "device": str(self.device),
-                "data": {"name": data.name, "fingerprint": self.data.fingerprint},
-                "labels": self.reading.label_fingerprint,
+                "data": {"name": data.name, "fingerprint": fingerprint},
+                "labels": data.labels.fingerprint,
                 "config": configs.to_json(self.settings),
             },
         )
@@ -257,54 +302,57 @@ class _Session:
 
     def train(self) -> None:
         at = self.loop.position
-        stopped_early = False
         for reporter in self.reporters:
-            reporter.start(self.settings.train.epochs, self._epochs_done())
+            reporter.start(self.settings.train.epochs, self.loop.epochs_done())
         try:
-            with _interrupts() as interrupted:
-                saved = time.monotonic()
-                for tick in () if self._patience_over() else self.loop.ticks():
-                    self._report(tick.finished)
-                    if tick.epoch_done:
-                        self._epoch_done()
-                    overdue = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
-                    if tick.epoch_done or overdue or interrupted.is_set():
-                        self._save_checkpoint()
-                        saved = time.monotonic()
-                    if interrupted.is_set():
-                        raise KeyboardInterrupt
-                    if self._patience_over():
-                        stopped_early = True
-                        break
+            self._take_steps()
         except TrainingStopped as error:
-            raise TrainingStopped(f"{error}; {self._how_to_continue()}") from error
-        except torch.OutOfMemoryError as error:
             raise TrainingStopped(
-                f"the GPU's memory is too small for step {at.step + 1}; use a smaller batches.size, "
-                f"pool.most_labels or data.max_tokens ({self._how_to_continue()})"
+                f"{error}; the last good checkpoint is {self.checkpoints.last_good}, but --resume "
+                "would meet the same again: start a new run with smaller learning rates "
+                "(train.lr_encoder, train.lr_heads, train.lr_labels) or with train.clip_norm"
+            ) from error
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise TrainingStopped(
+                f"the memory of {self.device} is too small for step {at.step + 1}; start a new run "
+                f"with a smaller batches.size (it is {self.settings.batches.size}), "
+                "pool.most_labels or data.max_tokens, or continue with --resume where more is "
+                f"free; the last good checkpoint is {self.checkpoints.last_good}"
             ) from error
         except KeyboardInterrupt:
-            self.say(f"stopped; {self._how_to_continue()}")
+            place = self.checkpoints.last_good
+            self.say(f"stopped; the last good checkpoint is {place}; continue with --resume")
             raise
         finally:
             for reporter in self.reporters:
                 reporter.close()
-        self._finish()
-        if stopped_early:
+        if at.epoch < self.settings.train.epochs:
             self.say(f"stopped after epoch {at.epoch}: no better validation for a while")
+        if at.history:
+            best = max(at.history, key=lambda entry: entry["value"])
+            self.say(f"best model: epoch {best['epoch']}")
 
-    def _how_to_continue(self) -> str:
-        place = self.checkpoints.newest()
-        return f"the last good checkpoint is {place}; continue with --resume"
-
-    def _epochs_done(self) -> float:
+    def _take_steps(self) -> None:
         at = self.loop.position
-        return at.epoch + (at.batch / len(self.loop.plan()) if at.batch else 0.0)
+        if self.selection.patience_over(at):
+            return
+        with interrupts() as interrupted:
+            saved = time.monotonic()
+            for tick in self.loop.ticks():
+                self._report(tick.finished)
+                if tick.epoch_done:
+                    self._epoch_done()
+                overdue = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
+                if tick.epoch_done or overdue or interrupted.is_set():
+                    self._save_checkpoint()
+                    saved = time.monotonic()
+                if interrupted.is_set():
+                    raise KeyboardInterrupt
+                if self.selection.patience_over(at):
+                    return
 
     def _report(self, infos: list[StepInfo]) -> None:
-        if not infos:
-            return
-        epoch = self._epochs_done()
+        epoch = self.loop.epochs_done()
         for info in infos:
             for reporter in self.reporters:
                 reporter.step(info, epoch)
@@ -312,75 +360,18 @@ class _Session:
     def _save_checkpoint(self) -> None:
         # A loss still under way may not be finite; it must be known before weights are kept.
         self._report(self.loop.watch.drain())
+        if not all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
+            raise TrainingStopped(
+                f"a weight is no longer finite after step {self.loop.position.step}"
+            )
         self.step_log.flush()
         self.checkpoints.save(self.loop)
 
     def _epoch_done(self) -> None:
         at = self.loop.position
-        every = self.settings.validation.every_epochs
-        last = at.epoch == self.settings.train.epochs
-        if self.data.validation is None or (at.epoch % every and not last):
-            if last:
-                place = self._save_model()
-                self.folder.point(last=place, **({} if self.data.validation else {"best": place}))
-            return
-        predictor = self._predictor()
-        result = evaluate(
-            predictor,
-            self._with_all_counts(),
-            split="validation",
-            metrics=VALIDATION_METRICS,
-            tokens=self.data.validation,
-        ).as_json()["heads"]
-        select = self.settings.validation.select
-        value = result[predictor.heads[-1]][select]
-        best = not at.history or value > max(entry["value"] for entry in at.history)
-        at.history.append({"epoch": at.epoch, "step": at.step, "value": value, "heads": result})
-        if best or last:
-            place = self._save_model(predictor)
-            self.folder.point(**({"best": place} if best else {}), last=place)
-        write_json(self.folder.metrics, {"select": select, "validation": at.history})
-        for reporter in self.reporters:
-            reporter.validation(at.epoch, result, best=best)
-
-    def _with_all_counts(self) -> Dataset:
-        return self.data.dataset
-
-    def _predictor(self) -> Predictor:
-        was_training = self.model.training
-        self.model.eval()
-        vectors = label_search_vectors(self.model, self.data.labels, precision=self.precision)
-        self.model.train(was_training)
-        self.model.eval()
-        return Predictor(
-            self.model,
-            self.data.tokenizer,
-            self.reading,
-            self.data.dataset.labels,
-            vectors,
-            self.data.dataset.label_counts,
-        )
-
-    def _save_model(self, predictor: Predictor | None = None) -> Path:
-        predictor = predictor or self._predictor()
-        place = self.folder.models / f"epoch-{self.loop.position.epoch:04d}"
-        vectors = torch.as_tensor(predictor._vectors).cpu().numpy()
-        save_model(place, self.model, self.data.tokenizer, self.reading, vectors=vectors)
-        return place
-
-    def _patience_over(self) -> bool:
-        patience = self.settings.validation.patience
-        history = self.loop.position.history
-        if not patience or len(history) <= patience:
-            return False
-        best = max(range(len(history)), key=lambda place: history[place]["value"])
-        return len(history) - 1 - best >= patience
-
-    def _finish(self) -> None:
-        history = self.loop.position.history
-        if history:
-            best = max(history, key=lambda entry: entry["value"])
-            self.say(f"best model: epoch {best['epoch']}")
+        result = self.selection.epoch_done(at)
+        for reporter in self.reporters if result is not None else ():
+            reporter.validation(at.epoch, result[0], best=result[1])
 
 
 def _start_from_texts_(model: Model, data: Prepared, precision: str) -> None:
@@ -395,24 +386,3 @@ def _start_from_texts_(model: Model, data: Prepared, precision: str) -> None:
         vectors = encode_all(lambda t: model.classifier(model.encode(t).float()), data.labels)
     model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
     model.train(was_training)
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM set an event instead of stopping in the middle of a step."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def note(number: int, frame: Any) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    old = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

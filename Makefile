@@ -1,0 +1,52 @@
+# demo: install and try it · test: every test · check: lint and types · fix: format · bench: tables
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+# Build tools come from the environment itself, so that nothing looser than the constraints is
+# fetched while building.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-build-isolation -c constraints.txt
+
+.PHONY: demo test check fix bench install-demo install-dev wheel clean
+
+demo: install-demo
+	$(BIN)/umpteen demo --out demo-run
+
+test: install-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pydoclint --quiet src
+
+fix: install-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Other benchmarks take data that is not part of the project; see docs/results.md.
+bench: install-dev
+	$(BIN)/python bench/token_store.py
+	$(BIN)/python bench/score_speed.py
+	$(BIN)/python bench/index_recall.py
+
+wheel: install-dev
+	$(BIN)/python -m build --wheel --no-isolation
+
+install-demo: $(VENV)/demo-installed
+install-dev: $(VENV)/dev-installed
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -c constraints.txt setuptools wheel
+
+$(VENV)/demo-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(PIP) -e '.[demo]'
+	touch $@
+
+$(VENV)/dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/demo-installed
+
+clean:
+	rm -rf build dist demo-run src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,75 @@
+"""What sets faiss's kinds of index apart: size, effort and search parameters. No search here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from umpteen.errors import ConfigError
+from umpteen.extras import require
+
+FEW_LABELS = 20_000  # below this a plain scan is as fast as anything
+MANY_LABELS = 5_000_000  # above this vectors are kept as bytes
+
+
+def default_factory(n_labels: int) -> str:
+    """The factory string for a number of labels.
+
+    Example:
+        >>> default_factory(1_000), default_factory(300_000)
+        ('Flat', 'IVF2048,Flat')
+    """
+    if n_labels < FEW_LABELS:
+        return "Flat"
+    n_lists = 2 ** round(np.log2(4 * np.sqrt(n_labels)))
+    return f"IVF{n_lists},{'Flat' if n_labels < MANY_LABELS else 'SQ8'}"
+
+
+def inner(index: Any) -> Any:
+    """The index inside, where one wraps another (a rotation before it, a refinement after)."""
+    faiss = require("faiss", extra="faiss")
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return inner(index.index)
+    return inner(index.base_index) if isinstance(index, faiss.IndexRefine) else index
+
+
+def n_lists_of(index: Any) -> int:
+    """How many lists an IVF index has; 0 for other kinds."""
+    faiss = require("faiss", extra="faiss")
+    core = inner(index)
+    return int(core.nlist) if isinstance(core, faiss.IndexIVF) else 0
+
+
+def is_graph(index: Any) -> bool:
+    """Whether labels are found by walking a graph (HNSW)."""
+    faiss = require("faiss", extra="faiss")
+    return isinstance(inner(index), faiss.IndexHNSW)
+
+
+def first_effort(index: Any, nprobe: int | None, ef_search: int | None) -> int:
+    """How hard to search, from the option that belongs to the index; 0 where there is none."""
+    n_lists, graph = n_lists_of(index), is_graph(index)
+    if nprobe is not None and not (n_lists and nprobe >= 1):
+        raise ConfigError(f"nprobe is {nprobe}; it is for IVF indexes alone, and at least 1")
+    if ef_search is not None and not (graph and ef_search >= 1):
+        raise ConfigError(f"ef_search is {ef_search}; it is for HNSW indexes alone, and at least 1")
+    if n_lists:
+        return min(nprobe or max(16, n_lists // 16), n_lists)
+    return (ef_search or 128) if graph else 0
+
+
+def parameters(index: Any, effort: int) -> Any:
+    """Search parameters for one call, wrapped as the index is."""
+    faiss = require("faiss", extra="faiss")
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        inside = parameters(index.index, effort)
+        return faiss.SearchParametersPreTransform(index_params=inside) if inside else None
+    if isinstance(index, faiss.IndexRefine):
+        inside = parameters(index.base_index, effort)
+        return faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inside)
+    if isinstance(index, faiss.IndexIVF):
+        return faiss.SearchParametersIVF(nprobe=effort)
+    return faiss.SearchParametersHNSW(efSearch=effort) if is_graph(index) else None

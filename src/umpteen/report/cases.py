@@ -1,0 +1,173 @@
+"""The sections that look at single labels and single queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.report.chosen import choose_queries
+from umpteen.report.label_gains import LabelCounts, count_labels, most_gained, most_missed
+from umpteen.report.markup import Child, Markup, join, table, tag, user_text
+from umpteen.report.outcomes import HEAD_TITLES, PLACES, HeadOutcome, Outcome
+from umpteen.report.overview import source
+
+SHOWN, MORE = 10, 40
+MOST_TRUE = 12
+
+
+def labels(outcome: Outcome) -> Markup:
+    """Labels the combined head gains most, loses most, and labels most often missed."""
+    counts = count_labels(outcome)
+    best = list(outcome.heads)[-1]
+    parts: list[Child] = [
+        tag("h2", "Labels"),
+        tag(
+            "p",
+            f"A label is found for a query when it is among the first {PLACES}. "
+            f"Counted {source(outcome)}",
+        ),
+    ]
+    pairs = [("combined", "de", "Most improved"), ("de", "combined", "Most worsened")]
+    if {"combined", "de"} <= set(outcome.heads):
+        for better, base, title in pairs:
+            verb = "gains" if better == "combined" else "loses"
+            parts += _ranking(
+                outcome,
+                counts,
+                most_gained(counts, better, base, SHOWN + MORE),
+                heads=("de", "combined"),
+                title=title,
+                said=f"Labels where the combined head {verb} most against the dual encoder alone.",
+                amount=(
+                    "difference",
+                    lambda row: int(counts.found["combined"][row] - counts.found["de"][row]),
+                ),
+            )
+    parts += _ranking(
+        outcome,
+        counts,
+        most_missed(counts, best, SHOWN + MORE),
+        heads=(best,),
+        title="Most often missed",
+        said="Labels that are true for the most queries without being found.",
+        amount=("missed", lambda row: int(counts.positives[row] - counts.found[best][row])),
+    )
+    return tag("section", *parts, id="labels")
+
+
+def _ranking(
+    outcome: Outcome,
+    counts: LabelCounts,
+    rows: NDArray[np.int64],
+    *,
+    heads: Sequence[str],
+    title: str,
+    said: str,
+    amount: tuple[str, Callable[[int], int]],
+) -> list[Child]:
+    parts: list[Child] = [tag("h3", title)]
+    if not len(rows):
+        return [*parts, tag("p", f"{said} There is none.", class_="soft")]
+    name, count = amount
+    signed = name == "difference"
+    texts, ids = outcome.labels.texts, outcome.labels.ids
+    lines = [
+        [
+            _label(texts[row], ids[row]),
+            f"{outcome.label_counts[row]:,}",
+            f"{counts.positives[row]:,}",
+            *(f"{counts.found[head][row]:,}" for head in heads),
+            tag("strong", _signed(count(row)) if signed else f"{count(row):,}"),
+        ]
+        for row in rows.tolist()
+    ]
+    headers = ["label", "training queries", "true for", *(_found(h, heads) for h in heads), name]
+    parts.append(table(headers, lines[:SHOWN], caption=said))
+    if len(lines) > SHOWN:
+        rest = table(headers, lines[SHOWN:], caption=f"{title}, continued")
+        parts.append(tag("details", tag("summary", f"{len(lines) - SHOWN} more"), rest))
+    return parts
+
+
+def examples(outcome: Outcome) -> Markup:
+    """Some queries with their true labels and what each head says."""
+    parts: list[Child] = [
+        tag("h2", "Examples"),
+        tag(
+            "p",
+            "✓ marks what is right: a true label that was found, a prediction that is true. "
+            "Long texts are cut here, not for the model.",
+        ),
+    ]
+    for title, rows in choose_queries(outcome).items():
+        parts.append(tag("h3", title))
+        parts += [_example(outcome, row) for row in rows.tolist()]
+    return tag("section", *parts, id="examples")
+
+
+def _example(outcome: Outcome, row: int) -> Markup:
+    truth, texts = outcome.truth, outcome.labels.texts
+    positives = truth.indices[truth.indptr[row] : truth.indptr[row + 1]].tolist()
+    best = list(outcome.heads.values())[-1]
+    found = set(best.rows[row][best.hits[row]].tolist())
+    # Those found come first, so that a long list does not hide them.
+    ordered = sorted(positives, key=lambda label: (label not in found, label))
+    true_labels = [
+        _item(user_text(texts[label], longest=120), hit=label in found, other="○")
+        for label in ordered[:MOST_TRUE]
+    ]
+    if len(ordered) > MOST_TRUE:
+        true_labels.append(tag("li", f"and {len(ordered) - MOST_TRUE} more", class_="soft"))
+    columns = [
+        tag(
+            "div",
+            tag("h5", f"{HEAD_TITLES.get(name, name)}: {_right(head, row)}"),
+            tag("ol", *_predictions(outcome, head, row), class_="found"),
+        )
+        for name, head in outcome.heads.items()
+    ]
+    return tag(
+        "article",
+        tag("h4", user_text(outcome.texts[row]) if outcome.texts[row].strip() else "(empty text)"),
+        tag("h5", "True labels"),
+        tag("ul", *true_labels, class_="truth"),
+        tag("div", *columns, class_="columns"),
+        class_="example",
+    )
+
+
+def _predictions(outcome: Outcome, head: HeadOutcome, row: int) -> list[Markup]:
+    return [
+        _item(user_text(outcome.labels.texts[label], longest=120), hit=hit, other="·")
+        for label, hit in zip(head.rows[row].tolist(), head.hits[row].tolist(), strict=True)
+        if label >= 0
+    ]
+
+
+def _item(text: Markup, *, hit: bool, other: str) -> Markup:
+    sign = tag("span", "✓" if hit else other, aria_label="right" if hit else None)
+    return tag("li", sign, " ", text, class_="hit" if hit else None)
+
+
+def _right(head: HeadOutcome, row: int) -> str:
+    n = int(np.count_nonzero(head.hits[row]))
+    return f"{n} right" if n else "none right"
+
+
+def _found(head: str, heads: Sequence[str]) -> str:
+    if len(heads) == 1:
+        return "found"
+    return f"found by {HEAD_TITLES.get(head, head).lower()}"
+
+
+def _label(text: str, label_id: str) -> Markup:
+    shown = user_text(text, longest=140)
+    if text == label_id:
+        return shown
+    return join([shown, " ", tag("span", user_text(label_id, longest=80), class_="soft")])
+
+
+def _signed(number: int) -> str:
+    return f"+{number}" if number > 0 else f"−{-number}"

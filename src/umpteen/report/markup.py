@@ -1,0 +1,107 @@
+"""HTML and SVG elements that escape whatever they are given. Nothing here knows about runs."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+# Not allowed in HTML even when escaped: control characters and halves of surrogate pairs.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_VOID = {"meta", "br"}
+
+
+class Markup(str):
+    """Text that is markup already. Everything else is escaped on its way into an element."""
+
+
+Child = str | int | float | None
+
+
+def escape(text: object) -> Markup:
+    """The text as HTML shows it; characters HTML cannot hold become the replacement sign.
+
+    Example:
+        >>> escape('<b> "x"')
+        '&lt;b&gt; &quot;x&quot;'
+    """
+    return Markup(html.escape(_FORBIDDEN.sub("\ufffd", str(text)), quote=True))
+
+
+def tag(name: str, *children: Child, **attributes: Any) -> Markup:
+    """An element.
+
+    Args:
+        name: Of the element.
+        *children: Markup as it is, other values escaped; None is left out.
+        **attributes: ``class_`` is written ``class`` and ``stroke_width`` ``stroke-width``; True
+            gives a bare attribute, None leaves it out.
+
+    Returns:
+        The markup.
+
+    Example:
+        >>> tag("p", "a < b", class_="note")
+        '<p class="note">a &lt; b</p>'
+    """
+    written = [name]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = key.rstrip("_").replace("_", "-")
+        written.append(key if value is True else f'{key}="{escape(value)}"')
+    opening = f"<{' '.join(written)}>"
+    return Markup(opening if name in _VOID else f"{opening}{join(children)}</{name}>")
+
+
+def join(children: Iterable[Child]) -> Markup:
+    """Several pieces as one."""
+    return Markup(
+        "".join(
+            child if isinstance(child, Markup) else escape(child)
+            for child in children
+            if child is not None
+        )
+    )
+
+
+def user_text(text: str, *, longest: int = 300) -> Markup:
+    """A text of the user's: cut where it is long, its writing direction kept to itself."""
+    words = " ".join(text.split())
+    shown = words if len(words) <= longest else words[: longest - 1].rstrip() + "…"
+    return tag("bdi", shown)
+
+
+def table(
+    headers: Sequence[Child], rows: Iterable[Sequence[Child]], *, caption: str, words: int = 1
+) -> Markup:
+    """A table that scrolls in a box of its own.
+
+    Args:
+        headers: Of the columns.
+        rows: Cells; the first of each row is its heading.
+        caption: What the table shows.
+        words: How many columns from the left hold words; the others are aligned as numbers.
+
+    Returns:
+        The markup.
+    """
+
+    def side(place: int) -> str | None:
+        return None if place < words else "number"
+
+    head = [tag("th", text, scope="col", class_=side(at)) for at, text in enumerate(headers)]
+    body = []
+    for row in rows:
+        cells = [tag("td", cell, class_=side(at)) for at, cell in enumerate(row)]
+        cells[0] = tag("th", row[0], scope="row")
+        body.append(tag("tr", *cells))
+    whole = tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", tag("tr", *head)),
+        tag("tbody", *body),
+    )
+    # Reachable by keyboard, so that it can be scrolled without a mouse.
+    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)

@@ -1,0 +1,99 @@
+"""Which models a run keeps: validation after epochs, its history, and when to stop early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from umpteen.config import ValidationConfig
+from umpteen.evaluation import evaluate
+from umpteen.files import write_json
+from umpteen.metrics import parse_all
+from umpteen.model.model import Model
+from umpteen.model.storage import Reading, save_model
+from umpteen.model.vectors import label_search_vectors
+from umpteen.predictor import Predictor
+from umpteen.runs import RunFolder
+from umpteen.training.loop import Position
+from umpteen.training.prepare import Prepared
+
+VALIDATION_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@100")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Validates, and writes the best model by validation and the last one.
+
+    Everything is decided by the position's history, so a resumed run decides the same.
+    """
+
+    folder: RunFolder
+    model: Model
+    data: Prepared
+    reading: Reading
+    rules: ValidationConfig
+    n_epochs: int
+    precision: str
+
+    def epoch_done(self, at: Position) -> tuple[dict[str, Any], bool] | None:
+        """Validate if it is due, note the result in the history, and keep the models it calls for.
+
+        Args:
+            at: Where the run stands; its history grows.
+
+        Returns:
+            Metrics by head and whether they are the best so far; None if none were due.
+        """
+        last = at.epoch == self.n_epochs
+        if self.data.validation is None:
+            if last:
+                place = self._save(self._predictor(), at)
+                self.folder.point(best=place, last=place)
+            return None
+        if at.epoch % self.rules.every_epochs and not last:
+            return None
+        predictor = self._predictor()
+        heads, value = self._validate(predictor)
+        best = not at.history or value > max(entry["value"] for entry in at.history)
+        at.history.append({"epoch": at.epoch, "step": at.step, "value": value, "heads": heads})
+        if best or last or self.patience_over(at):
+            place = self._save(predictor, at)
+            self.folder.point(**({"best": place} if best else {}), last=place)
+        write_json(self.folder.metrics, {"select": self.rules.select, "validation": at.history})
+        return heads, best
+
+    def patience_over(self, at: Position) -> bool:
+        """Whether the last validations brought nothing better."""
+        history = at.history
+        if not self.rules.patience or not history:
+            return False
+        best = max(range(len(history)), key=lambda place: history[place]["value"])
+        return len(history) - 1 - best >= self.rules.patience
+
+    def _validate(self, predictor: Predictor) -> tuple[dict[str, Any], float]:
+        select = str(parse_all([self.rules.select])[0])
+        metrics = tuple(dict.fromkeys([*VALIDATION_METRICS, select]))
+        found = evaluate(
+            predictor,
+            self.data.dataset,
+            split="validation",
+            metrics=metrics,
+            tokens=self.data.validation,
+        )
+        heads = {head: dict(report.values) for head, report in found.heads.items()}
+        return heads, heads[predictor.heads[-1]][select]
+
+    def _predictor(self) -> Predictor:
+        self.model.eval()  # the loop goes back to training by itself
+        vectors = label_search_vectors(self.model, self.data.labels, precision=self.precision)
+        labels, counts = self.data.dataset.labels, self.data.dataset.label_counts
+        return Predictor(self.model, self.data.tokenizer, self.reading, labels, vectors, counts)
+
+    def _save(self, predictor: Predictor, at: Position) -> Path:
+        place = self.folder.models / f"epoch-{at.epoch:04d}"
+        vectors = torch.as_tensor(predictor.label_vectors()).numpy()
+        save_model(place, self.model, self.data.tokenizer, self.reading, vectors=vectors)
+        return place

@@ -1,0 +1,94 @@
+"""A process that starts commands as forked children and kills them at chosen moments.
+
+Started as a script by the tests: one JSON job per line on stdin, one JSON answer per line on stdout.
+It has imported torch and never used it, so a child is a real process that costs no import.
+
+A job: ``arguments`` of the command line, ``folder`` to watch, ``errors`` (a file for stderr), and at
+most one of
+
+- ``kill_at``: SIGKILL just before the n-th time the child opens, renames, makes or removes
+  something in the folder (counted from 1), which reaches every gap between two writes;
+- ``kill_after_seconds``: SIGKILL from outside;
+- ``signal`` with ``after_steps``: that signal, once the step log has this many lines.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+WATCHED = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
+
+
+def watch(folder: str, kill_at: int | None) -> list[str]:
+    """Note every event below a folder; die before number ``kill_at``."""
+    events: list[str] = []
+
+    def hook(event, arguments):
+        if event not in WATCHED or not str(arguments[0]).startswith(folder):
+            return
+        events.append(f"{event} {str(arguments[0])[len(folder) :]}")
+        if len(events) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    return events
+
+
+def child(job: dict) -> None:
+    """Run the command; never returns."""
+    import click
+
+    from umpteen.cli import main
+
+    code = 3
+    errors = os.open(job["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(errors, 2)
+    os.dup2(errors, 1)
+    events = watch(job["folder"], job.get("kill_at"))
+    try:
+        main(job["arguments"], standalone_mode=True)
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except (Exception, KeyboardInterrupt, click.Abort):
+        traceback.print_exc()
+    Path(job["errors"] + ".events").write_text("\n".join(events))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def attend(process: int, job: dict) -> int:
+    """Send what the job asks for, then wait; the exit code, or minus the signal."""
+    if "kill_after_seconds" in job:
+        time.sleep(job["kill_after_seconds"])
+        os.kill(process, signal.SIGKILL)
+    if "signal" in job:
+        log = Path(job["folder"]) / "steps.jsonl"
+        while not log.is_file() or log.read_bytes().count(b"\n") < job["after_steps"]:
+            if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                break
+            time.sleep(0.002)
+        os.kill(process, job["signal"])
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def serve() -> None:
+    """Answer jobs until stdin ends."""
+    import umpteen.cli.train
+    import umpteen.predictor
+    import umpteen.training.run  # noqa: F401 - imported once, for every child
+
+    for line in sys.stdin:
+        job = json.loads(line)
+        process = os.fork()
+        if process == 0:
+            child(job)
+        print(json.dumps({"code": attend(process, job)}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+import torch
+
+from umpteen.data.dataset import targets_from_rows
+from umpteen.data.tokens import TokenStore
+from umpteen.errors import RunError
+from umpteen.model.frugal.bag import BagEncoder
+from umpteen.model.model import Model
+from umpteen.training.refresh import Refreshed, Refresher
+
+N, L, V = 23, 11, 19
+
+
+def random_store(n, seed):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 5, n)
+    ids = rng.integers(0, V, lengths.sum()).astype(np.uint16)
+    return TokenStore(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def make_model(heads=("dual", "classifier")):
+    torch.manual_seed(1)
+    model = Model(BagEncoder(torch.randn(V, 6), dropout=0.5), heads=heads, dim=5, n_labels=L)
+    if model.label_vectors is not None:
+        torch.nn.init.normal_(model.label_vectors)
+    return model.train()
+
+
+def make_refresher(**options):
+    rng = np.random.default_rng(2)
+    rows = [rng.choice(L, rng.integers(0, 4), replace=False).tolist() for _ in range(N)]
+    settings = {
+        "queries": random_store(N, 0),
+        "labels": random_store(L, 1),
+        "targets": targets_from_rows(rows, L),
+        "filters": np.array([[0, 1], [0, 2], [7, 10]]),
+        "cluster_size": 6,
+        "negatives_kept": 4,
+        "seed": 3,
+        "precision": "fp32",
+        **options,
+    }
+    return Refresher(**settings)
+
+
+def scores(model, refresher):
+    """(N, L) cosines of the head that is searched with, one text at a time."""
+    model.eval()
+    with torch.no_grad():
+        queries = [model.encode(refresher.queries.take([i])) for i in range(N)]
+        if model.dual_head is None:
+            left = torch.cat([model.classifier(q) for q in queries])
+            right = model.label_vectors
+        else:
+            left = torch.cat([model.dual(q) for q in queries])
+            right = torch.cat(
+                [model.dual(model.encode(refresher.labels.take([i]))) for i in range(L)]
+            )
+        return torch.nn.functional.cosine_similarity(left[:, None], right[None], dim=2).numpy()
+
+
+@pytest.mark.parametrize("heads", [("dual", "classifier"), ("dual",), ("classifier",)])
+@pytest.mark.parametrize("kept", [4, 30])
+def test_negatives_are_the_nearest_labels_without_positives_and_filters(heads, kept):
+    model, refresher = make_model(heads), make_refresher(negatives_kept=kept)
+    negatives = refresher(model, 0).negatives
+    assert negatives.shape == (N, kept)
+    cosines = scores(model, refresher)
+    known = refresher.targets.toarray() > 0
+    known[refresher.filters[:, 0], refresher.filters[:, 1]] = True
+    for query in range(N):
+        allowed = [label for label in np.argsort(-cosines[query]) if not known[query, label]]
+        found = negatives[query].tolist()
+        wanted = allowed[:kept]
+        assert found[: len(wanted)] == wanted
+        assert found[len(wanted) :] == [-1] * (kept - len(wanted))  # padding, not a label
+
+
+def test_every_query_is_in_one_cluster():
+    refreshed = make_refresher()(make_model(), 0)
+    assert sorted(refreshed.order.tolist()) == list(range(N))
+    assert refreshed.bounds.tolist() == [0, 6, 12, 18, 23]
+    assert refreshed.order.dtype == refreshed.bounds.dtype == np.int64
+
+
+def test_a_refresh_depends_on_seed_and_epoch_and_leaves_the_model_training():
+    model = make_model()
+    state = torch.random.get_rng_state()
+    first, again, later = (make_refresher()(model, epoch) for epoch in (1, 1, 2))
+    assert model.training
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert np.array_equal(first.order, again.order)
+    assert np.array_equal(first.negatives, again.negatives)
+    assert not np.array_equal(first.order, later.order)
+
+
+def test_no_negatives_are_mined_when_none_are_kept():
+    assert make_refresher(negatives_kept=0)(make_model(), 0).negatives.shape == (N, 0)
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    refreshed = make_refresher()(make_model(), 0)
+    digests = refreshed.save(tmp_path / "refresh")
+    loaded = Refreshed.load(tmp_path / "refresh", digests)
+    for field in ("order", "bounds", "negatives"):
+        assert np.array_equal(getattr(loaded, field), getattr(refreshed, field))
+
+
+@pytest.mark.parametrize("name", ["order.npy", "bounds.npy", "negatives.npy"])
+def test_a_damaged_or_missing_file_is_an_error(tmp_path, name):
+    digests = make_refresher()(make_model(), 0).save(tmp_path / "refresh")
+    file = tmp_path / "refresh" / name
+    raw = bytearray(file.read_bytes())
+    raw[-1] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(RunError, match=name):
+        Refreshed.load(tmp_path / "refresh", digests)
+    file.unlink()
+    with pytest.raises(RunError, match=name):
+        Refreshed.load(tmp_path / "refresh", digests)
