@@ -14,15 +14,15 @@ from umpteen.compute.precision import choose_device
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore, encode
 from umpteen.errors import ConfigError, LabelMismatch, RunError
+from umpteen.files import read_json
 from umpteen.index import INDEXES
 from umpteen.index.base import LabelIndex
 from umpteen.index.exact import ExactIndex
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, load_vectors
 from umpteen.model.vectors import available_heads, head_columns, query_search_vectors
-from umpteen.files import read_json
 from umpteen.registry import resolve
-from umpteen.runs import RunFolder
+from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.types import TopK
 
 
@@ -85,6 +85,8 @@ class Predictor:
         """
         folder = RunFolder(run).require()
         model_folder = folder.model(which)
+        if model_folder.name == UNTRAINED:
+            raise RunError(f"{folder.path} holds no trained model yet; continue it with --resume")
         model, tokenizer, reading = load_model(model_folder)
         labels, counts = folder.read_labels(reading.label_fingerprint)
         place = choose_device(device)

@@ -24,6 +24,9 @@ from umpteen.data.labels import LabelSet
 from umpteen.errors import LabelMismatch, RunError
 from umpteen.files import atomic_file, read_json, write_json
 
+UNTRAINED = "epoch-0000"
+"""The model folder of a run that has not finished an epoch."""
+
 
 class RunFolder:
     """Paths and small files of one run.

@@ -60,5 +60,6 @@ def evaluate(
     write_table(["metric", *result.heads], rows)
     a, b = first.propensity.a, first.propensity.b
     say(
-        f"{first.n:,} queries; propensity A {a:g}, B {b:g}; {first.n_filters:,} filter pairs; {TIE_RULE}"
+        f"{first.n:,} queries; propensity A {a:g}, B {b:g}; "
+        f"{first.n_filters:,} filter pairs; {TIE_RULE}"
     )

@@ -1,0 +1,1 @@
+"""Training: batches, the loop, checkpoints, and the run that ties them together."""

@@ -213,7 +213,7 @@ class Loop:
         at = self.position
         torch.manual_seed(step_seed(self.seed, at.step, (4,)))  # dropout; forked, not the caller's
         loss = batch_loss(self.model, batch, self.losses, precision=self.precision)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizers.step(factor, clip_norm=self.clip_norm)
         self.watch.push(
             loss.detach(),

@@ -94,8 +94,13 @@ class Terminal(Silent):
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-        from rich.progress import TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self.console = Console(stderr=True)
         self._progress = Progress(
@@ -127,7 +132,7 @@ class Terminal(Silent):
         self._task = self._progress.add_task(
             "train",
             total=n_epochs,
-            completed=epoch,
+            completed=epoch,  # type: ignore[arg-type]
             epoch=f"{int(epoch) + 1}/{n_epochs}",
             numbers="",
         )

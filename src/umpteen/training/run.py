@@ -32,7 +32,7 @@ from umpteen.metrics import parse_all
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, save_model
 from umpteen.predictor import Predictor
-from umpteen.runs import RunFolder
+from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training.batch import BatchMaker
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
@@ -51,7 +51,6 @@ from umpteen.training.reporters import Reporter, Silent, StepLog
 from umpteen.training.selection import Selection
 
 N_EXAMPLES = 1000
-START = "epoch-0000"
 
 
 def train(
@@ -192,7 +191,7 @@ class _Session:
     def _begun(self) -> bool:
         file = self.folder.path / "models.json"
         names = read_json(file, error=RunError).values() if file.is_file() else ()
-        trained = any(Path(name).name != START for name in names)
+        trained = any(Path(name).name != UNTRAINED for name in names)
         return trained or any(self.folder.checkpoints.glob("step-*"))
 
     def _loop(self, data: Prepared, model: Model) -> Loop:
@@ -253,7 +252,7 @@ class _Session:
         self.folder.models.mkdir(exist_ok=True)
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
-        start = self.folder.models / START
+        start = self.folder.models / UNTRAINED
         save_model(start, self.model, self.data.tokenizer, self.reading)
         self.folder.point(best=start, last=start)
         self._write_examples()
@@ -370,8 +369,10 @@ class _Session:
     def _epoch_done(self) -> None:
         at = self.loop.position
         result = self.selection.epoch_done(at)
-        for reporter in self.reporters if result is not None else ():
-            reporter.validation(at.epoch, result[0], best=result[1])
+        if result is not None:
+            metrics, best = result
+            for reporter in self.reporters:
+                reporter.validation(at.epoch, metrics, best=best)
 
 
 def _start_from_texts_(model: Model, data: Prepared, precision: str) -> None:
