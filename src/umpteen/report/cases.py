@@ -166,7 +166,7 @@ def _label(text: str, label_id: str) -> Markup:
     shown = user_text(text, longest=140)
     if text == label_id:
         return shown
-    return join([shown, " ", tag("span", user_text(label_id, longest=80), class_="soft")])
+    return join([shown, " ", tag("span", user_text(label_id, longest=80), class_="id")])
 
 
 def _signed(number: int) -> str:

@@ -97,11 +97,7 @@ def table(
         cells = [tag("td", cell, class_=side(at)) for at, cell in enumerate(row)]
         cells[0] = tag("th", row[0], scope="row")
         body.append(tag("tr", *cells))
-    whole = tag(
-        "table",
-        tag("caption", caption),
-        tag("thead", tag("tr", *head)),
-        tag("tbody", *body),
-    )
-    # Reachable by keyboard, so that it can be scrolled without a mouse.
-    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    whole = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
+    # Reachable by keyboard, so that it can be scrolled without a mouse; the caption stays put.
+    box = tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+    return tag("figure", tag("figcaption", caption, class_="caption"), box)

@@ -56,7 +56,6 @@ main > section { background: var(--sheet); border: 1px solid var(--faint); borde
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
 .charts.small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); }
 .charts > * { min-width: 0; }
-.charts > .scroll { margin-top: .3rem; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-size: .9rem; font-weight: 600; margin: .5rem 0 .15rem; }
 figcaption .soft { font-weight: 400; }
@@ -80,10 +79,11 @@ svg text.value { font-size: 12px; fill: var(--ink); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; list-style: none; margin: .4rem 0 0;
   padding: 0; font-size: .9rem; }
 .legend svg { vertical-align: middle; margin-right: .45rem; }
-.scroll { overflow-x: auto; margin: .9rem 0 0; }
+.scroll { overflow-x: auto; margin: .3rem 0 0; }
 table { border-collapse: collapse; font-size: .9rem; min-width: 100%;
   font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); padding: 0 0 .4rem; font-size: .875rem; }
+figcaption.caption { color: var(--soft); font-weight: 400; font-size: .875rem; max-width: 46rem; }
+.id { display: block; color: var(--soft); font-size: .83rem; overflow-wrap: anywhere; }
 th, td { text-align: left; padding: .36rem .9rem .36rem 0; border-bottom: 1px solid var(--faint);
   vertical-align: top; font-weight: 400; }
 thead th { color: var(--soft); font-size: .83rem; vertical-align: bottom; }
