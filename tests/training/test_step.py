@@ -1,10 +1,10 @@
 """batch_loss against the formulas of UniDEC, written out densely from tokens to the scalar."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from umpteen.data.dataset import drop_pairs
@@ -16,7 +16,7 @@ from umpteen.objectives.bce import BinaryCrossEntropy
 from umpteen.objectives.decoupled_softmax import DecoupledSoftmax
 from umpteen.objectives.reductions import mean_of_positives, sum_of_positives
 from umpteen.objectives.softmax import Softmax
-from umpteen.training.batch import BatchMaker
+from umpteen.training.batch import BatchMaker, join
 from umpteen.training.step import Losses, batch_loss
 from umpteen.types import Positives
 
@@ -33,9 +33,7 @@ def random_store(n, seed):
 
 @pytest.fixture
 def world():
-    """Targets with weights, filters, tokens, and a batch that has all of: filters, extras, mined."""
-    import scipy.sparse as sp
-
+    """Targets with weights, filters, tokens, and a batch with filters, extras and mined labels."""
     rng = np.random.default_rng(4)
     relevant = rng.random((N, L)) < 0.25
     filtered = (rng.random((N, L)) < 0.15) & (np.arange(N)[:, None] > 0)
@@ -77,7 +75,7 @@ def make_model(heads=("dual", "classifier"), dtype=torch.float64):
                 parameter.copy_(torch.randn(parameter.shape) * 0.5)
     model.to(dtype)
     with torch.no_grad():
-        model.log_scales.copy_(-torch.tensor([math.log(TAU), math.log(TAU_C)]))
+        model.log_scales.copy_(-torch.tensor([TAU, TAU_C], dtype=torch.float64).log())
     return model.eval()
 
 
@@ -251,8 +249,6 @@ def test_a_batch_without_positives_costs_nothing_and_breaks_nothing(world, heads
         Positives(nobody, nobody, np.zeros(0, np.float32)),
         everything.reshape(-1, 2),
     )
-    from umpteen.training.batch import join
-
     batch = world["batch"]
     tokens = join(world["queries"].take(batch.queries), world["labels"].take(labels))
     batch = dataclasses.replace(batch, pool=pool, tokens=tokens)
