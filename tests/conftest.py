@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may need the network
 
 N_QUERIES, N_TEST, N_LABELS = 60, 20, 40
 THINGS = [

@@ -1,0 +1,117 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from umpteen.data.tokens import TokenStore
+from umpteen.errors import ConfigError
+from umpteen.model.frugal.bag import BagEncoder
+from umpteen.model.model import Model
+from umpteen.model.vectors import (
+    available_heads,
+    head_columns,
+    label_search_vectors,
+    query_search_vectors,
+)
+
+V, L, D = 12, 7, 5
+
+
+def make_model(heads=("dual", "classifier"), **options):
+    torch.manual_seed(0)
+    model = Model(BagEncoder(torch.randn(V, 6)), heads=heads, dim=D, n_labels=L, **options)
+    if model.label_vectors is not None:
+        torch.nn.init.normal_(model.label_vectors)
+    return model.eval()
+
+
+def make_store(n, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 4, n)
+    ids = rng.integers(0, V, lengths.sum()).astype(np.uint16)
+    return TokenStore(ids, np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def test_scores_are_inner_products_over_the_temperatures():
+    model = make_model(dual_temperature=0.1, classifier_temperature=4.0)
+    queries, labels = torch.randn(3, D), torch.randn(2, D)
+    torch.testing.assert_close(model.dual_scores(queries, labels), queries @ labels.T / 0.1)
+    torch.testing.assert_close(model.classifier_scores(queries, labels), queries @ labels.T / 4)
+
+
+def test_scores_of_half_precision_vectors_are_float32():
+    model = make_model()
+    queries = torch.randn(3, D).bfloat16()
+    assert model.dual_scores(queries, queries).dtype == torch.float32
+
+
+def test_temperatures_are_trained_only_when_asked_and_stay_positive():
+    assert not make_model().log_scales.requires_grad
+    model = make_model(learn_temperatures=True, dual_temperature=0.05)
+    assert model.log_scales.requires_grad
+    assert model.log_scales[0].item() == pytest.approx(math.log(20))
+    with torch.no_grad():
+        model.log_scales -= 100.0
+    assert (model.log_scales.exp() > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("heads", "names", "width"),
+    [
+        (("dual", "classifier"), ("de", "clf", "combined"), 2 * D),
+        (("classifier", "dual"), ("de", "clf", "combined"), 2 * D),
+        (("dual",), ("de",), D),
+        (("classifier",), ("clf",), D),
+    ],
+)
+def test_search_vectors_are_the_heads_side_by_side_in_unit_length(heads, names, width):
+    model = make_model(heads)
+    assert available_heads(model) == names
+    queries = query_search_vectors(model, make_store(4))
+    labels = label_search_vectors(model, make_store(L, 1))
+    assert queries.shape == (4, width)
+    assert labels.shape == (L, width)
+    for name in names:
+        columns = head_columns(model, name)
+        size = columns.stop - columns.start
+        expected = torch.full((4,), (size // D) ** 0.5)
+        torch.testing.assert_close(queries[:, columns].norm(dim=1), expected)
+
+
+def test_the_combined_score_is_the_sum_of_the_two_cosines():
+    model = make_model()
+    query_store, label_store = make_store(4), make_store(L, 1)
+    queries = query_search_vectors(model, query_store)
+    labels = label_search_vectors(model, label_store)
+    with torch.no_grad():
+        for i in range(4):
+            h = model.encode(query_store.take([i]))
+            for j in range(L):
+                z = model.encode(label_store.take([j]))
+                dual = torch.cosine_similarity(model.dual(h), model.dual(z))
+                psi = model.label_vectors[j][None]
+                classifier = torch.cosine_similarity(model.classifier(h), psi)
+                torch.testing.assert_close((queries[i] @ labels[j])[None], dual + classifier)
+                for name, expected in (("de", dual), ("clf", classifier)):
+                    c = head_columns(model, name)
+                    torch.testing.assert_close((queries[i, c] @ labels[j, c])[None], expected)
+
+
+def test_label_rows_have_sparse_gradients():
+    model = make_model()
+    model.label_rows(torch.tensor([4, 1])).sum().backward()
+    assert sorted(model.label_vectors.grad.coalesce().indices()[0].tolist()) == [1, 4]
+
+
+def test_label_dropout_acts_in_training_alone():
+    model = make_model(label_dropout=0.5)
+    rows = torch.arange(L)
+    assert torch.equal(model.label_rows(rows), model.label_vectors)
+    assert (model.train().label_rows(rows) == 0).any()
+
+
+@pytest.mark.parametrize("heads", [(), ("dual", "triple")])
+def test_unknown_or_no_heads_are_an_error(heads):
+    with pytest.raises(ConfigError, match="heads must be some of dual, classifier"):
+        make_model(heads)
