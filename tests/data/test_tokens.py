@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from umpteen.data import tokens as module
-from umpteen.data.tokens import TokenStore, encode, tokenize
+from umpteen.data.tokens import TokenStore, encode, prepare, tokenize
 from umpteen.errors import ConfigError, DataError
 
 TEXTS = [
@@ -262,3 +262,21 @@ def test_processes_that_ask_at_once_do_the_work_once(tmp_path):
         worker.join()
     assert sorted(calls for calls, _ in results) == [0, 1]
     assert len({n for _, n in results}) == 1
+
+
+def test_prepared_tokenizer_is_not_copied_again_and_encodes_the_same():
+    tokenizer = make_tokenizer()
+    tokenizer.enable_padding(length=20)
+    prepared = prepare(tokenizer, 7)
+    assert prepared is not tokenizer
+    assert prepare(prepared, 7) is prepared
+    assert prepare(prepared, 8) is not prepared
+    first, second = (encode(TEXTS, given, max_tokens=7) for given in (tokenizer, prepared))
+    assert as_lists(first) == as_lists(second)
+
+
+def test_side_of_truncation_is_kept():
+    tokenizer = make_tokenizer(False)
+    tokenizer.enable_truncation(99, direction="left")
+    whole = tokenizer.encode(TEXTS[0]).ids
+    assert encode(TEXTS[:1], tokenizer, max_tokens=3).ids.tolist() == whole[-3:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -128,14 +127,14 @@ def tokenize(
         DataError: If a text is not a string or not valid Unicode.
     """
     folder = Path(folder)
-    prepared, empty_id = _prepare(tokenizer, max_tokens)
+    prepared = prepare(tokenizer, max_tokens)
     key = _key(texts, prepared)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         with contextlib.suppress(DataError):
             return TokenStore.open(folder / key)
         with atomic_folder(folder / key, replace=True) as temporary:
-            _write(temporary, key, texts, prepared, empty_id, progress)
+            _write(temporary, key, texts, prepared, progress)
         return TokenStore.open(folder / key)
 
 
@@ -144,7 +143,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ra
 
     Args:
         texts: The texts.
-        tokenizer: Left as it is.
+        tokenizer: Left as it is; best a prepared one (see ``prepare``) if there are many calls.
         max_tokens: Longer texts are cut to this, special tokens included.
 
     Returns:
@@ -154,15 +153,29 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ra
         ConfigError: If ``max_tokens`` leaves no room for a token of the text.
         DataError: If a text is not a string or not valid Unicode.
     """
-    prepared, empty_id = _prepare(tokenizer, max_tokens)
-    parts = [_encode(part, prepared, empty_id) for part, _ in _chunks(texts)]
+    prepared = prepare(tokenizer, max_tokens)
+    parts = [_encode(part, prepared) for part, _ in _chunks(texts)]
     lengths = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
     ids = np.concatenate([np.empty(0, np.int32), *(part[0] for part in parts)])
     return Ragged(ids, _offsets(lengths))
 
 
-def _prepare(tokenizer: Tokenizer, max_tokens: int) -> tuple[Tokenizer, int]:
-    """A copy that truncates and does not pad, and the id that stands for a text without tokens."""
+def prepare(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
+    """A copy that truncates and does not pad; ``encode`` takes such a one without copying again.
+
+    Copying goes through the tokenizer's JSON and takes a tenth of a second or more: do it once, not
+    for every request. A tokenizer that is prepared already is returned as it is.
+
+    Args:
+        tokenizer: Left as it is; the side it truncates on is kept.
+        max_tokens: Longer texts are cut to this, special tokens included.
+
+    Returns:
+        The tokenizer to encode with.
+
+    Raises:
+        ConfigError: If ``max_tokens`` leaves no room for a token of the text.
+    """
     from tokenizers import Tokenizer
 
     special = tokenizer.num_special_tokens_to_add(False)
@@ -171,20 +184,25 @@ def _prepare(tokenizer: Tokenizer, max_tokens: int) -> tuple[Tokenizer, int]:
             f"max_tokens is {max_tokens}, but the tokenizer adds {special} special tokens to "
             f"each text; give at least {special + 1}"
         )
-    text = tokenizer.to_str()
-    prepared = Tokenizer.from_str(text)
-    direction = (tokenizer.truncation or {}).get("direction", "right")
-    prepared.enable_truncation(max_tokens, direction=direction)
-    prepared.no_padding()
-    return prepared, _empty_id(tokenizer, json.loads(text)["model"])
+    before = tokenizer.truncation or {}
+    wanted = {
+        "max_length": max_tokens,
+        "stride": 0,
+        "strategy": "longest_first",
+        "direction": before.get("direction", "right"),
+    }
+    if before == wanted and tokenizer.padding is None:
+        return tokenizer
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.enable_truncation(**wanted)
+    copy.no_padding()
+    return copy
 
 
-def _empty_id(tokenizer: Tokenizer, model: dict[str, Any]) -> int:
-    """The unknown token's id, else the padding token's, else 0."""
-    if isinstance(model.get("unk_id"), int):
-        return int(model["unk_id"])
-    padding = (tokenizer.padding or {}).get("pad_token")
-    for token in (model.get("unk_token"), padding, "[UNK]", "<unk>", "[PAD]", "<pad>"):
+def _empty_id(tokenizer: Tokenizer) -> int:
+    """The id for a text without tokens: the unknown token's, else the padding token's, else 0."""
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    for token in (unknown, "[UNK]", "<unk>", "[PAD]", "<pad>"):
         found = tokenizer.token_to_id(token) if token else None
         if found is not None:
             return int(found)
@@ -232,10 +250,9 @@ def _check(block: list[str], start: int) -> None:
                 ) from None
 
 
-def _encode(
-    part: list[str], prepared: Tokenizer, empty_id: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Ids, flat, and the tokens of each text; a text without tokens gets ``empty_id``."""
+def _encode(part: list[str], prepared: Tokenizer) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Ids, flat, and the tokens of each text; none of them is 0."""
+    empty_id = _empty_id(prepared)
     lists = [encoding.ids or [empty_id] for encoding in prepared.encode_batch_fast(part)]
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     ids = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
@@ -247,7 +264,6 @@ def _write(
     key: str,
     texts: Sequence[str],
     prepared: Tokenizer,
-    empty_id: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     largest = max(prepared.get_vocab(with_added_tokens=True).values(), default=0)
@@ -259,7 +275,7 @@ def _write(
     ):
         offsets_file.append(np.zeros(1, np.int64))
         for part, _ in _chunks(texts):
-            ids, lengths = _encode(part, prepared, empty_id)
+            ids, lengths = _encode(part, prepared)
             ids_file.append(ids.astype(dtype))
             offsets_file.append(n_tokens + np.cumsum(lengths))
             done, n_tokens = done + len(part), n_tokens + len(ids)
