@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from umpteen.compute.precision import choose_device
 from umpteen.data.labels import LabelSet
-from umpteen.data.tokens import TokenStore, encode
+from umpteen.data.tokens import TokenStore, encode, prepare
 from umpteen.errors import ConfigError, LabelMismatch, RunError
 from umpteen.files import read_json
 from umpteen.index import INDEXES
@@ -50,7 +50,7 @@ class Predictor:
         label_counts: NDArray[np.int64],
     ) -> None:
         self.model = model
-        self.tokenizer = tokenizer
+        self.tokenizer = prepare(tokenizer, reading.max_tokens)  # once: a copy takes 0.1 s
         self.reading = reading
         self.labels = labels
         self.label_counts = label_counts
