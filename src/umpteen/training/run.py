@@ -156,9 +156,10 @@ class _Session:
         else:
             generator = torch.Generator().manual_seed(step_seed(settings.seed, 0, (5,)))
             texts = all_texts(dataset, settings.data.text)
-            encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
+            # Layers draw their first weights from torch's own generator: seeded, then given back.
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(step_seed(settings.seed, 0, (6,)))
+                encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
                 model = build_model(settings, encoder, len(dataset.labels))
         self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
         self.model = model.to(self.device)
