@@ -98,6 +98,23 @@ def test_the_combined_score_is_the_sum_of_the_two_cosines():
                     torch.testing.assert_close((queries[i, c] @ labels[j, c])[None], expected)
 
 
+def test_in_bfloat16_the_heads_still_run_in_float32():
+    # A head in bfloat16 leaves unit vectors with some 8 bits: their length would be off by 1e-3.
+    model = make_model()
+    torch.nn.init.normal_(model.encoder.outer.weight, std=0.1)
+    store = make_store(64)
+    rough = query_search_vectors(model, store, precision="bf16")
+    assert rough.dtype == torch.float32
+    for columns in (slice(0, D), slice(D, 2 * D)):
+        lengths = rough[:, columns].norm(dim=1)
+        torch.testing.assert_close(lengths, torch.ones(64), rtol=1e-5, atol=0)
+    exact = query_search_vectors(model, store)
+    assert not torch.equal(rough, exact)
+    torch.testing.assert_close(rough, exact, rtol=0, atol=0.03)
+    labels = label_search_vectors(model, make_store(L, 1), precision="bf16")
+    torch.testing.assert_close(labels[:, :D].norm(dim=1), torch.ones(L), rtol=1e-5, atol=0)
+
+
 def test_label_rows_have_sparse_gradients():
     model = make_model()
     model.label_rows(torch.tensor([4, 1])).sum().backward()

@@ -101,7 +101,10 @@ class Model(nn.Module):
 
     def query_vectors(self, tokens: Ragged) -> Tensor:
         """What a search starts from: the heads' unit vectors side by side, (B, heads * dim)."""
-        encoded = self.encode(tokens)
+        return self.search_vectors(self.encode(tokens))
+
+    def search_vectors(self, encoded: Tensor) -> Tensor:
+        """The same of texts already encoded: (B, encoder.dim) to (B, heads * dim)."""
         parts = []
         if self.dual_head is not None:
             parts.append(self.dual(encoded))

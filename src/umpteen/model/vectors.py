@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from umpteen.compute.encoding import Tokens, encode_all
-from umpteen.compute.precision import autocast
+from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.model.model import Model
+from umpteen.types import Ragged
 
 HEAD_NAMES = {"de": "dual", "clf": "classifier"}
 """What users call a head, and what the model calls it."""
@@ -31,6 +34,30 @@ def head_columns(model: Model, head: str) -> slice:
     return slice(place * model.dim, (place + 1) * model.dim)
 
 
+def encode_texts(
+    model: Model, tokens: Tokens, head: Callable[[Tensor], Tensor], *, precision: str
+) -> Tensor:
+    """A head's vectors of every text, (N, D) float32; only the encoder runs in the precision.
+
+    Args:
+        model: In evaluation mode.
+        tokens: The texts' tokens.
+        head: From encoded texts to vectors; runs in float32, as it does in training.
+        precision: Of the encoder.
+
+    Returns:
+        On the model's device.
+    """
+    device = next(model.parameters()).device
+
+    def vectors(some: Ragged) -> Tensor:
+        with autocast(precision, device):
+            encoded = model.encode(some)
+        return head(at_least_float32(encoded))
+
+    return encode_all(vectors, tokens)
+
+
 def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
     """[D(z_l) ; normalized label vector] of every label: (L, heads * dim), float32.
 
@@ -42,11 +69,9 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
     Returns:
         On the model's device.
     """
-    device = next(model.parameters()).device
     parts = []
     if model.dual_head is not None:
-        with autocast(precision, device):
-            parts.append(encode_all(lambda t: model.dual(model.encode(t).float()), tokens))
+        parts.append(encode_texts(model, tokens, model.dual, precision=precision))
     if model.label_vectors is not None:
         parts.append(normalize(model.label_vectors.detach(), dim=1))
     return torch.cat(parts, dim=1)
@@ -54,6 +79,4 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
 
 def query_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
     """[D(x) ; normalized C(x)] of every text: (N, heads * dim), float32."""
-    device = next(model.parameters()).device
-    with autocast(precision, device):
-        return encode_all(model.query_vectors, tokens)
+    return encode_texts(model, tokens, model.search_vectors, precision=precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,6 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.compute.encoding import encode_all
-from umpteen.compute.precision import autocast
 from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels, step_seed
 from umpteen.data.tokens import TokenStore
@@ -20,6 +19,7 @@ from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest
 from umpteen.index.exact import ExactIndex
 from umpteen.model.model import Model
+from umpteen.model.vectors import encode_texts
 
 FILES = ("order.npy", "bounds.npy", "negatives.npy")
 
@@ -75,11 +75,10 @@ class Refresher:
 
     def __call__(self, model: Model, epoch: int) -> Refreshed:
         """Encode everything, cluster the queries, search each query's nearest wrong labels."""
-        device = next(model.parameters()).device
         was_training = model.training
         model.eval()
-        with autocast(self.precision, device):
-            queries = encode_all(lambda tokens: _search_vectors(model, tokens), self.queries)
+        head = _query_head(model)
+        queries = encode_texts(model, self.queries, head, precision=self.precision)
         generator = torch.Generator().manual_seed(step_seed(self.seed, epoch, (3,)))
         levels = cluster_levels(len(self.queries), self.cluster_size)
         order, bounds = balanced_clusters(queries, levels, generator=generator)
@@ -90,10 +89,8 @@ class Refresher:
     def _mine(self, model: Model, queries: torch.Tensor) -> NDArray[np.int32]:
         if not self.negatives_kept:
             return np.zeros((len(self.queries), 0), np.int32)
-        device = queries.device
         if model.dual_head is not None:
-            with autocast(self.precision, device):
-                labels = encode_all(lambda tokens: _search_vectors(model, tokens), self.labels)
+            labels = encode_texts(model, self.labels, model.dual, precision=self.precision)
         else:
             assert model.label_vectors is not None
             labels = torch.nn.functional.normalize(model.label_vectors.detach(), dim=1)
@@ -104,8 +101,8 @@ class Refresher:
         return top.rows.astype(np.int32)
 
 
-def _search_vectors(model: Model, tokens: Any) -> torch.Tensor:
-    encoded = model.encode(tokens).float()
+def _query_head(model: Model) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The head whose vectors are clustered and searched with."""
     if model.dual_head is not None:
-        return model.dual(encoded)
-    return torch.nn.functional.normalize(model.classifier(encoded), dim=1)
+        return model.dual
+    return lambda encoded: torch.nn.functional.normalize(model.classifier(encoded), dim=1)
