@@ -5,6 +5,7 @@ Config objects stop at ``build.py`` and ``training/``: the parts take plain argu
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import tomllib
 import types
@@ -17,6 +18,9 @@ from typing import Any
 
 from umpteen.errors import ConfigError
 from umpteen.registry import suggest
+
+TOML_NAMES: dict[type, str] = {tuple: "a list", dict: "a table"}
+"""What a TOML file calls the kinds whose Python name would mislead."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class ModelConfig:
     label_dropout: float = 0.0
     """Of the label vectors."""
     label_init: str = "text"
-    """First label vectors: ``text`` (the classifier head's vector of the label's text) or ``zeros``."""
+    """First label vectors: ``text`` (the classifier head's, of the labels' texts) or ``zeros``."""
     dual_temperature: float = 0.05
     """Cosines are divided by this."""
     classifier_temperature: float = 1.0
@@ -224,6 +228,8 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "loss.bce",
     ):  # fmt: skip
         yield key, get(c, key), "0 or more", get(c, key) >= 0
+    for key in ("train.lr_encoder", "train.lr_heads"):
+        yield key, get(c, key), "0 or more", get(c, key) is None or get(c, key) >= 0
     for key in (
         "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
     ):  # fmt: skip
@@ -275,9 +281,7 @@ def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[
         >>> with_overrides({"train": {"epochs": 3}}, ["train.epochs=5", "seed=1"])
         {'train': {'epochs': 5}, 'seed': 1}
     """
-    merged: dict[str, Any] = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
-    }
+    merged: dict[str, Any] = copy.deepcopy(dict(values))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
@@ -329,7 +333,11 @@ def _read_file(path: Path) -> dict[str, Any]:
 
     if path.suffix == ".json":
         values = read_json(path, error=ConfigError)
-        return typing.cast(dict[str, Any], values.get("config", values))
+        if isinstance(values, dict):
+            values = values.get("config", values)
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path}: expected an object with sections, got {values!r:.40}")
+        return values
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -377,6 +385,7 @@ def _typed(value: Any, hint: Any, key: str, problems: list[str]) -> Any:
             return tuple(value)
         if isinstance(value, origin) and (origin is bool or not isinstance(value, bool)):
             return value
-    names = " or ".join(getattr(k, "__name__", str(k)) for k in kinds if k is not type(None))
+    plain = (typing.get_origin(kind) or kind for kind in kinds if kind is not type(None))
+    names = " or ".join(TOML_NAMES.get(kind, kind.__name__) for kind in plain)
     problems.append(f"{key} must be {names}, not {value!r}")
     return value
