@@ -50,10 +50,9 @@ def round_ticks(low: float, high: float, about: int = 5, *, whole: bool = False)
         >>> round_ticks(0, 47)
         [0.0, 10.0, 20.0, 30.0, 40.0, 50.0]
     """
-    if not high > low:
-        low, high = low - 0.5, low + 0.5
-        if whole:
-            low, high = math.floor(low), math.ceil(high)
+    largest = max(1.0, abs(low), abs(high))
+    if high - low < 1e-6 * largest:
+        low, high = low - 0.5 * largest, low + 0.5 * largest  # a flat line goes in the middle
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(m for m in (1, 2, 2.5, 5, 10) if power * m >= rough * 0.999)
@@ -121,7 +120,7 @@ def bar_chart(
     Returns:
         An ``svg`` element.
     """
-    ticks = round_ticks(0.0, max([1e-9, *(value for _, _, values in bars for value in values)]))
+    ticks = round_ticks(0.0, max(value for _, _, values in bars for value in values) or 1.0)
     frame = _Frame(*LARGE, 0.0, float(len(groups)), 0.0, ticks[-1])
     parts = [_y_axis(frame, ticks)]
     slot = frame.x(1.0) - frame.x(0.0)

@@ -10,6 +10,7 @@ from umpteen.report.markup import Markup, join, table, tag, user_text
 from umpteen.report.outcomes import HEAD_TITLES, Outcome
 from umpteen.scoring import TIE_RULE
 
+FRUGAL = ("bag", "convolution")
 TILES = ("P@1", "P@5", "nDCG@5", "PSP@5", "R@100")
 
 
@@ -156,8 +157,9 @@ def duration(seconds: float) -> str:
 
 def _encoder(encoder: Mapping[str, Any]) -> str:
     name = str(encoder.get("name", "unknown"))
-    detail = [str(encoder[key]) for key in ("table", "pooling") if encoder.get(key)]
-    return f"{name} ({', '.join(detail)})" if detail else name
+    # Pooling is an option of transformers, the first token vectors one of frugal encoders.
+    detail = encoder.get("table" if name in FRUGAL else "pooling")
+    return f"{name} ({detail})" if detail else name
 
 
 def _plain(value: Any) -> str:

@@ -28,13 +28,14 @@ body {
 a { color: var(--de); }
 header, main, footer { max-width: 70rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; }
+header p { max-width: none; }
 footer { padding-bottom: 3rem; color: var(--soft); font-size: .875rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .35rem; letter-spacing: -.01em; }
 h2 { font-size: 1.3rem; margin: 0 0 .35rem; letter-spacing: -.005em; }
 h3 { font-size: 1rem; margin: 1.75rem 0 .5rem; }
 h4 { font-size: .95rem; margin: 0 0 .6rem; font-weight: 600; overflow-wrap: anywhere; }
 p { margin: .4rem 0 .8rem; max-width: 46rem; }
-bdi, td, th, dd { overflow-wrap: break-word; }
+bdi, dd { overflow-wrap: anywhere; }
 .soft { color: var(--soft); }
 .over { color: var(--soft); font-size: .8rem; letter-spacing: .08em; text-transform: uppercase;
   margin: 0 0 .3rem; }
