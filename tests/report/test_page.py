@@ -128,6 +128,7 @@ def test_numbers_on_examples_are_those_of_the_validation_that_chose_the_model(ru
         assert table[metric] == [f"{values[metric]:.2f}" for values in entry["heads"].values()]
     assert "on 15 validation examples, not on test" in page.sections["heads"]
     assert "PSP@5" not in table  # a run does not know the constants
+    assert "The heads may rank otherwise on test" in page.sections["heads"]
 
 
 def test_every_validation_is_in_the_curves(run):

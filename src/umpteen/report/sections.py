@@ -208,7 +208,9 @@ def _hint(outcome: Outcome) -> Markup | None:
     if outcome.of_data is not None:
         return None
     option = tag("code", "umpteen report RUN --data DATA")
-    return tag("span", " The test split is scored by ", option, ".")
+    # Holding queries out leaves rare labels without any training query, which the classifier
+    # cannot find; a test split may have far fewer of them.
+    return tag("span", " The heads may rank otherwise on test, which is scored by ", option, ".")
 
 
 def _unknown(outcome: Outcome) -> Markup | None:
