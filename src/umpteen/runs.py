@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.labels import LabelSet
-from umpteen.errors import LabelMismatch, RunError
+from umpteen.errors import DataError, LabelMismatch, RunError
 from umpteen.files import atomic_file, read_json, write_json
 
 UNTRAINED = "epoch-0000"
@@ -114,7 +114,8 @@ class RunFolder:
         """
         file = self.path / "labels.jsonl"
         try:
-            lines = [json.loads(line) for line in file.read_text("utf-8").splitlines() if line]
+            # Not splitlines(): a text may hold other line breaks than ours.
+            lines = [json.loads(line) for line in file.read_text("utf-8").split("\n") if line]
             has_contents = any("content" in line for line in lines)
             labels = LabelSet(
                 [line["id"] for line in lines],
@@ -122,11 +123,12 @@ class RunFolder:
                 [line.get("content", "") for line in lines] if has_contents else None,
             )
             counts = np.array([line["count"] for line in lines], dtype=np.int64)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            found = labels.fingerprint
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
             raise RunError(f"{file} is missing or damaged: {error}") from error
-        if fingerprint is not None and labels.fingerprint != fingerprint:
+        if fingerprint is not None and found != fingerprint:
             raise LabelMismatch(
-                f"{file} has the fingerprint {labels.fingerprint[:12]}, but the model was trained "
+                f"{file} has the fingerprint {found[:12]}, but the model was trained "
                 f"with {fingerprint[:12]}; the label list was changed by hand or is of another run"
             )
         return labels, counts

@@ -138,9 +138,7 @@ def test_moments_keep_their_types(stopped, tiny_data):
 
 
 def other_texts(data: Dataset) -> Dataset:
-    train = dataclasses.replace(
-        data["train"], titles=["something else", *data["train"].titles[1:]]
-    )
+    train = dataclasses.replace(data["train"], titles=["something else", *data["train"].titles[1:]])
     return dataclasses.replace(data, splits={**data.splits, "train": train})
 
 

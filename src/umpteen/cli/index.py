@@ -83,7 +83,8 @@ def _example_texts(file: Path) -> list[str]:
     from umpteen.errors import RunError
 
     try:
-        texts = [json.loads(line)["text"] for line in file.read_text("utf-8").splitlines()]
+        lines = file.read_text("utf-8").split("\n")  # a text may hold other line breaks
+        texts = [json.loads(line)["text"] for line in lines if line]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{file} is missing or damaged: {error}") from error
     if not texts:

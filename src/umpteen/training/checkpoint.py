@@ -94,6 +94,8 @@ class Checkpoints:
             loop.refreshed = refreshed
             self._refresh_digests = state["refresh"]
             self.last_good = folder
+            if not damage:
+                self._forget_others(folder)  # a kill may have come just before it was due
             return folder
         if not damage:
             raise RunError(f"{self.folder} holds no checkpoint to continue from; start a new run")

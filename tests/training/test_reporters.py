@@ -1,0 +1,120 @@
+"""The step log over stops and kills, the terminal, and TensorBoard."""
+
+import json
+
+import pytest
+from small_runs import fit
+
+from umpteen.training.loop import StepInfo
+from umpteen.training.reporters import StepLog, TensorBoard, Terminal
+
+
+def info(step: int, epoch: int = 1) -> StepInfo:
+    return StepInfo(step, epoch, 0.5, labels=7, positives=1.5, queries=4, lr_factor=1.0)
+
+
+def logged(path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
+
+
+def write(path, numbers) -> None:
+    log = StepLog(path, last_step=0)
+    for number in numbers:
+        log.step(info(number), 0.0)
+    log.close()
+
+
+def test_one_line_per_step_with_all_its_numbers(tmp_path):
+    write(tmp_path / "steps.jsonl", [1, 2])
+    first = json.loads((tmp_path / "steps.jsonl").read_text().splitlines()[0])
+    assert set(first) == {
+        "step", "epoch", "loss", "labels", "positives", "queries", "lr_factor", "seconds"
+    }  # fmt: skip
+    assert first["loss"] == 0.5
+
+
+def test_steps_that_are_taken_again_are_cut(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    write(path, range(1, 6))
+    log = StepLog(path, last_step=3)
+    log.step(info(4), 0.0)
+    log.close()
+    assert logged(path) == [1, 2, 3, 4]
+
+
+def test_a_line_cut_short_by_a_kill_is_dropped(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    write(path, [1, 2, 3])
+    path.write_text(path.read_text()[:-9])
+    StepLog(path, last_step=3).close()
+    assert logged(path) == [1, 2]
+
+
+@pytest.mark.parametrize("damage", ["null\n", "[4]\n", '{"step": "x", "seconds": 1}\n', "\x00\x00"])
+def test_lines_that_are_no_steps_end_the_log(damage, tmp_path):
+    path = tmp_path / "steps.jsonl"
+    write(path, [1, 2])
+    with path.open("a") as out:
+        out.write(damage)
+    StepLog(path, last_step=9).close()
+    assert logged(path) == [1, 2]
+
+
+def test_a_kill_while_the_log_is_opened_loses_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "steps.jsonl"
+    write(path, [1, 2, 3])
+
+    def killed(*_):
+        raise SystemExit
+
+    monkeypatch.setattr("os.replace", killed)
+    with pytest.raises(SystemExit):
+        StepLog(path, last_step=2)
+    assert logged(path) == [1, 2, 3]
+
+
+def test_what_is_flushed_is_on_disk(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    log = StepLog(path, last_step=0)
+    log.step(info(1), 0.0)
+    log.flush()
+    assert logged(path) == [1]
+    log.close()
+
+
+def test_seconds_go_on_after_a_stop(tmp_path):
+    path = tmp_path / "steps.jsonl"
+    path.write_text(json.dumps({"step": 1, "seconds": 1000.0}) + "\n")
+    log = StepLog(path, last_step=1)
+    log.step(info(2), 0.0)
+    log.close()
+    assert json.loads(path.read_text().splitlines()[-1])["seconds"] >= 1000.0
+
+
+def test_the_terminal_prints_to_stderr_and_marks_the_best(capsys):
+    terminal = Terminal()
+    terminal.start(3, 0.0)
+    terminal.step(info(1), 0.2)
+    terminal.validation(1, {"de": {"P@1": 1.0}, "combined": {"P@1": 25.0}}, best=True)
+    terminal.validation(2, {"de": {"P@1": 1.0}, "combined": {"P@1": 20.0}}, best=False)
+    terminal.say("[red] brackets stay as they are")
+    terminal.close()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    lines = printed.err.splitlines()
+    assert any("combined" in line and "25.00" in line and "best so far" in line for line in lines)
+    assert any("20.00" in line and "best" not in line for line in lines)
+    assert "[red] brackets stay as they are" in printed.err
+
+
+def test_tensorboard_can_be_asked_for_in_a_new_run(tiny_data, tmp_path):
+    pytest.importorskip("tensorboard")
+    run = tmp_path / "run"
+    fit(tiny_data, run, "train.epochs=1", reporters=[TensorBoard(run / "tensorboard")])
+    assert list((run / "tensorboard").glob("events.*"))
+
+
+def test_tensorboard_that_never_started_can_be_closed(tmp_path):
+    pytest.importorskip("tensorboard")
+    TensorBoard(tmp_path / "tensorboard").close()
+    assert not (tmp_path / "tensorboard").exists()
