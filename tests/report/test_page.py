@@ -242,6 +242,7 @@ def test_a_run_of_one_head_has_no_comparisons(place, tiny_data):
     run = make(place, "one", tiny_data, *heads, "validation.share=0.25", "train.epochs=2")
     page = Page(write_report(run))
     assert numbers(page, "heads")["metric"] == ["Dual encoder"]
+    assert "Test is scored by umpteen report" in page.sections["heads"]
     assert "Most improved" not in page.sections["labels"]
     assert "Most often missed" in page.sections["labels"]
     assert "Where the heads differ" not in page.sections["examples"]

@@ -210,7 +210,8 @@ def _hint(outcome: Outcome) -> Markup | None:
     option = tag("code", "umpteen report RUN --data DATA")
     # Holding queries out leaves rare labels without any training query, which the classifier
     # cannot find; a test split may have far fewer of them.
-    return tag("span", " The heads may rank otherwise on test, which is scored by ", option, ".")
+    said = "The heads may rank otherwise on test, which" if len(outcome.heads) > 1 else "Test"
+    return tag("span", f" {said} is scored by ", option, ".")
 
 
 def _unknown(outcome: Outcome) -> Markup | None:
