@@ -20,6 +20,11 @@ def names(folder) -> list[str]:
     return sorted(place.name for place in folder.iterdir())
 
 
+def write_half(file) -> None:
+    file.write_text("half")
+    raise ZeroDivisionError
+
+
 def test_a_file_appears_whole(tmp_path):
     path = tmp_path / "a.txt"
     with atomic_file(path) as temporary:
@@ -33,8 +38,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), atomic_file(path) as temporary:
-        temporary.write_text("half")
-        raise ZeroDivisionError
+        write_half(temporary)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
 
@@ -63,8 +67,7 @@ def test_an_error_while_replacing_leaves_the_old_folder(tmp_path):
     path.mkdir()
     (path / "a.txt").write_text("old")
     with pytest.raises(ZeroDivisionError), atomic_folder(path, replace=True) as temporary:
-        (temporary / "b.txt").write_text("half")
-        raise ZeroDivisionError
+        write_half(temporary / "b.txt")
     assert names(path) == ["a.txt"]
     assert names(tmp_path) == ["folder"]
 

@@ -1,10 +1,10 @@
 """A process that starts commands as forked children and kills them at chosen moments.
 
-Started as a script by the tests: one JSON job per line on stdin, one JSON answer per line on stdout.
+Started as a script by the tests: a JSON job per line on stdin, a JSON answer per line on stdout.
 It has imported torch and never used it, so a child is a real process that costs no import.
 
-A job: ``arguments`` of the command line, ``folder`` to watch, ``errors`` (a file for stderr), and at
-most one of
+A job: ``arguments`` of the command line, ``folder`` to watch, ``errors`` (a file for what is said),
+and at most one of
 
 - ``kill_at``: SIGKILL just before the n-th time the child opens, renames, makes or removes
   something in the folder (counted from 1), which reaches every gap between two writes;

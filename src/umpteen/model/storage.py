@@ -144,7 +144,7 @@ def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
     file = folder / "vectors.npy"
     try:
         vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     expected = (model.n_labels, model.dim * len(model.heads))
     if vectors.shape != expected:

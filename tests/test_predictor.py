@@ -1,0 +1,238 @@
+"""The Python interface of the contract, heads against plain arithmetic, and damaged run folders."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from small_runs import fit, stop_at
+
+import umpteen
+from umpteen.errors import ConfigError, LabelMismatch, RunError, UmpteenError
+
+TEXTS = ["about red apple quite", "old river", "", "ünïcödé 日本 🎉", "blue " * 100]
+
+
+@pytest.fixture(scope="module")
+def small_run(tiny_data, tmp_path_factory):
+    run = tmp_path_factory.mktemp("predictor") / "run"
+    fit(tiny_data, run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def model(small_run):
+    return umpteen.Predictor.load(small_run, device="cpu")
+
+
+@pytest.fixture
+def run(small_run, tmp_path):
+    return shutil.copytree(small_run, tmp_path / "run")
+
+
+def test_the_python_block_of_the_contract_works_as_written(tiny_data_folder, tmp_path):
+    data = umpteen.load_dataset(str(tiny_data_folder))
+    small = tmp_path / "small.toml"
+    small.write_text(
+        'encoder = {table = "random", dim = 16}\nmodel = {dim = 16}\ntrain = {epochs = 2}\n'
+    )
+    model = umpteen.train(data, preset=str(small), out=str(tmp_path / "run"))
+    assert isinstance(model, umpteen.Predictor)
+    top = model.predict(["some text"], k=5)
+    assert isinstance(top, umpteen.TopK)
+    assert top.rows.shape == top.scores.shape == (1, 5)
+    assert (top.rows.dtype, top.scores.dtype) == (np.int64, np.float32)
+    assert top.ids == [[data.labels.ids[row] for row in top.rows[0]]]
+    assert top.texts == [[data.labels.titles[row] for row in top.rows[0]]]
+    report = umpteen.evaluate(model, data, split="test")
+    assert set(report.heads) == {"de", "clf", "combined"}
+    loaded = umpteen.Predictor.load(str(tmp_path / "run"))
+    np.testing.assert_array_equal(loaded.predict(["some text"], k=5).rows, top.rows)
+
+
+def test_lists_can_be_trained_on(tmp_path):
+    texts = ["red apple pie", "green apple", "long banana"]
+    data = umpteen.Dataset.from_lists(
+        texts, [["a"], ["a"], ["b"]], label_texts={"a": "apple", "b": "banana"}
+    )
+    model = fit(data, tmp_path, "train.epochs=1", "validation.share=0")
+    assert sorted(model.predict("apple", 2).ids[0]) == ["a", "b"]
+
+
+@pytest.mark.parametrize("head", ["de", "clf", "combined", None])
+def test_a_head_ranks_by_its_cosines(head, model):
+    queries = model.vectors(TEXTS).numpy().astype(np.float64)
+    labels = np.asarray(model.label_vectors("combined"), np.float64)
+    part = {"de": slice(0, 16), "clf": slice(16, 32)}.get(head, slice(0, 32))
+    scores = queries[:, part] @ labels[:, part].T
+    top = model.predict(TEXTS, 40, head=head)
+    np.testing.assert_allclose(top.scores, -np.sort(-scores, axis=1), atol=1e-5)
+    np.testing.assert_allclose(top.scores, np.take_along_axis(scores, top.rows, 1), atol=1e-5)
+    assert np.abs(scores).max() <= (2 if part.stop - part.start == 32 else 1) + 1e-6
+
+
+def test_a_text_is_answered_the_same_alone_and_in_company(model):
+    together = model.predict(TEXTS, 5)
+    for place, text in enumerate(TEXTS):
+        alone = model.predict(text, 5)
+        np.testing.assert_allclose(alone.scores[0], together.scores[place], atol=1e-5)
+
+
+def test_more_labels_than_there_are_is_filled_up(model):
+    top = model.predict(["red apple"], 50)
+    assert (top.rows[0] >= 0).sum() == 40
+    assert (top.rows[0, 40:] == -1).all()
+    assert np.isneginf(top.scores[0, 40:]).all()
+    assert len(top.ids[0]) == len(top.texts[0]) == 40
+
+
+def test_excluded_pairs_are_not_returned(model):
+    best = model.predict(TEXTS[:2], 3)
+    again = model.predict(TEXTS[:2], 3, exclude=np.array([[1, best.rows[1, 0]]]))
+    np.testing.assert_array_equal(again.rows[0], best.rows[0])
+    np.testing.assert_array_equal(again.rows[1, :2], best.rows[1, 1:])
+
+
+def test_no_text_gives_no_answer(model):
+    top = model.predict([], 5)
+    assert top.rows.shape == top.scores.shape == (0, 5)
+    assert top.ids == []
+
+
+def test_an_unknown_head_is_a_sentence(model):
+    with pytest.raises(ConfigError, match="has no head 'both'; it has: de, clf, combined"):
+        model.predict(["x"], head="both")
+    with pytest.raises(ConfigError, match="has no head"):
+        model.predict([], head="both")
+
+
+def test_the_best_and_the_last_model_can_be_told_apart(small_run, tiny_data):
+    names = json.loads((small_run / "models.json").read_text())
+    assert names["best"] != names["last"]
+    best, last = (umpteen.Predictor.load(small_run, which=which) for which in ("best", "last"))
+    assert not torch.equal(best.vectors(TEXTS), last.vectors(TEXTS))
+    with pytest.raises(RunError, match="'worst'"):
+        umpteen.Predictor.load(small_run, which="worst")
+
+
+# -- damaged folders --------------------------------------------------------------------------
+
+
+def test_what_is_no_run_is_a_sentence(tmp_path):
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunError, match="is not a run folder"):
+            umpteen.Predictor.load(place)
+
+
+def test_a_run_that_has_not_finished_an_epoch_is_a_sentence(tiny_data, tmp_path):
+    stop_at(1, tiny_data, tmp_path / "run")
+    with pytest.raises(RunError, match="no trained model yet; continue it with --resume"):
+        umpteen.Predictor.load(tmp_path / "run")
+
+
+PARTS = [
+    "models.json",
+    "labels.jsonl",
+    "models/best/model.json",
+    "models/best/heads.safetensors",
+    "models/best/vectors.npy",
+    "models/best/encoder/encoder.safetensors",
+    "models/best/encoder/tokenizer.json",
+]
+
+
+def place_of(run, part):
+    best = json.loads((run / "models.json").read_text())["best"]
+    return run / part.replace("models/best", best)
+
+
+@pytest.mark.parametrize("damage", ["remove", "empty", "truncate", "garbage", "other json"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_damaged_part_is_a_sentence(part, damage, run):
+    file = place_of(run, part)
+    raw = file.read_bytes()
+    if damage == "remove":
+        file.unlink()
+    else:
+        changed = {"empty": b"", "truncate": raw[: len(raw) // 2], "garbage": b"\x93garbage\xff"}
+        file.write_bytes(changed.get(damage, b"[1, 2]"))
+    with pytest.raises(UmpteenError) as caught:
+        umpteen.Predictor.load(run)
+    message = str(caught.value)
+    assert str(run) in message
+    assert message.count("\n") <= 1
+
+
+def test_parts_of_different_runs_do_not_go_together(run, tmp_path):
+    other = umpteen.Dataset.from_lists(["red apple", "old river"], [["x"], ["y"]])
+    fit(other, tmp_path / "other", "train.epochs=1", "validation.share=0")
+    shutil.copy(tmp_path / "other" / "labels.jsonl", run / "labels.jsonl")
+    with pytest.raises(LabelMismatch, match="fingerprint"):
+        umpteen.Predictor.load(run)
+
+
+def test_vectors_of_another_shape_are_refused(run):
+    np.save(place_of(run, "models/best/vectors.npy"), np.zeros((3, 32), np.float32))
+    with pytest.raises(RunError, match=r"shape \(3, 32\)"):
+        umpteen.Predictor.load(run)
+
+
+def test_vectors_are_never_unpickled(run):
+    file = place_of(run, "models/best/vectors.npy")
+    np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(RunError, match=r"vectors\.npy"):
+        umpteen.Predictor.load(run)
+
+
+# -- indexes ----------------------------------------------------------------------------------
+
+
+def add_index(run, about, head="combined"):
+    from umpteen.index.exact import ExactIndex
+
+    place = run / "index" / head
+    vectors = umpteen.Predictor.load(run, with_indexes=False).label_vectors(head)
+    ExactIndex.build(vectors[::-1].copy()).save(place / "index")
+    (place / "about.json").write_text(json.dumps(about))
+
+
+def test_an_index_that_was_built_is_used_and_can_be_left_out(run):
+    name = json.loads((run / "models.json").read_text())["best"].removeprefix("models/")
+    before = umpteen.Predictor.load(run).predict("red apple", 40).rows[0]
+    add_index(run, {"kind": "exact", "model": name})  # its labels are in reverse order
+    after = umpteen.Predictor.load(run).predict("red apple", 40).rows[0]
+    np.testing.assert_array_equal(np.sort(39 - after), np.sort(before))
+    assert (39 - after == before).mean() > 0.9
+    assert (after != before).any()
+    plain = umpteen.Predictor.load(run, with_indexes=False)
+    np.testing.assert_array_equal(plain.predict("red apple", 40).rows[0], before)
+
+
+def test_an_index_of_another_model_is_a_mismatch(run):
+    add_index(run, {"kind": "exact", "model": "epoch-0777"})
+    with pytest.raises(LabelMismatch, match="umpteen index"):
+        umpteen.Predictor.load(run)
+
+
+def test_the_last_model_does_not_use_the_index_of_the_best(run):
+    name = json.loads((run / "models.json").read_text())["best"].removeprefix("models/")
+    before = umpteen.Predictor.load(run, which="last").predict("red apple", 5).rows
+    add_index(run, {"kind": "exact", "model": name})
+    after = umpteen.Predictor.load(run, which="last").predict("red apple", 5).rows
+    np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("about", [[], {}, {"kind": "exact"}, {"kind": "none", "model": "NAME"}])
+def test_a_damaged_index_is_a_sentence(about, run):
+    name = json.loads((run / "models.json").read_text())["best"].removeprefix("models/")
+    if "model" in about:
+        about = {**about, "model": name}
+    add_index(run, about)
+    with pytest.raises(UmpteenError):
+        umpteen.Predictor.load(run)
+
+
+def test_what_a_killed_index_command_left_is_passed_over(run):
+    (run / "index" / ".de.0123abcd.tmp").mkdir(parents=True)
+    assert umpteen.Predictor.load(run).predict("red apple", 1).rows.shape == (1, 1)
