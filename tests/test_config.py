@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from umpteen.build import load_config, resolve_open_settings
+from umpteen.build import build_losses, build_model, load_config, resolve_open_settings
 from umpteen.config import (
     RunConfig,
     from_mapping,
@@ -216,3 +216,44 @@ def test_learning_rates_that_were_left_open_follow_the_kind_of_encoder():
     assert frugal.train.lr_encoder > transformer.train.lr_encoder
     kept = resolve_open_settings(load_config("unidec-frugal", ["train.lr_encoder=0.125"]))
     assert kept.train.lr_encoder == 0.125
+
+
+class TestBuild:
+    def test_losses_take_their_weights_and_parts_from_the_config(self):
+        from umpteen.objectives.decoupled_softmax import DecoupledSoftmax
+        from umpteen.objectives.reductions import sum_of_positives
+        from umpteen.objectives.softmax import Softmax
+
+        overrides = [
+            "loss.dual=softmax", "loss.reduction=pal", "loss.dual_share=0.1",
+            "loss.dual_forward=0.2", "loss.classifier_forward=0.3", "loss.bce=0.4",
+        ]  # fmt: skip
+        losses = build_losses(load_config("unidec", overrides).loss)
+        assert isinstance(losses.dual, Softmax)
+        assert isinstance(losses.classifier, DecoupledSoftmax)
+        assert losses.reduction is sum_of_positives
+        # The added cross-entropy is summed over labels, whatever the reduction of the rest.
+        assert losses.bce_reduction is sum_of_positives
+        weights = (losses.dual_share, losses.dual_forward, losses.classifier_forward, losses.bce)
+        assert weights == (0.1, 0.2, 0.3, 0.4)
+
+    def test_an_unknown_part_names_the_nearest(self):
+        with pytest.raises(ConfigError, match=r"objective 'softmx'.*Did you mean 'softmax'\?"):
+            build_losses(load_config("unidec", ["loss.dual=softmx"]).loss)
+        with pytest.raises(ConfigError, match="reduction 'mean' is not known. Known: pal, pal-n"):
+            build_losses(load_config("unidec", ["loss.reduction=mean"]).loss)
+
+    def test_a_model_has_the_shape_the_config_says(self):
+        import torch
+
+        from umpteen.model.frugal.bag import BagEncoder
+
+        overrides = ["model.dim=3", "model.dual_temperature=0.5", "model.label_dropout=0.25"]
+        config = load_config("unidec", overrides)
+        model = build_model(config, BagEncoder(torch.zeros(4, 6)), n_labels=7)
+        assert model.label_vectors.shape == (7, 3)
+        assert model.heads == ("dual", "classifier")
+        assert model.log_scales[0].exp().item() == pytest.approx(2.0)
+        assert model.label_dropout.p == 0.25
+        dual = build_model(load_config("depsl"), BagEncoder(torch.zeros(4, 6)), n_labels=7)
+        assert dual.label_vectors is None

@@ -120,6 +120,14 @@ def test_loss_and_gradient_equal_the_definition(objective, reduction, seed, weig
 
 
 @every_pair
+def test_a_square_block_has_no_diagonal_of_its_own(objective, reduction):
+    scores, pairs = make_case(11, n_rows=8, n_cols=8)
+    loss = block_loss(*parts(objective, reduction), scores, as_positives(pairs))
+    expected = reference(objective, reduction, scores, pairs)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+
+
+@every_pair
 def test_labels_to_queries_is_the_same_law_on_the_transposed_block(objective, reduction):
     scores, pairs = make_case(4, n_rows=5, n_cols=9)
     positives = as_positives(pairs)
