@@ -116,10 +116,11 @@ def test_row_parameters_have_sparse_gradients_of_the_tokens_seen(encoder):
     for parameter in encoder.row_parameters():
         assert id(parameter) in own
         assert parameter.grad.is_sparse
+        rows = parameter.grad.coalesce().indices()[0].tolist()
+        assert set(rows) <= {7, 9, 11}  # a row-wise optimizer would move padding, too
         dense = parameter.grad.to_dense()
         touched = dense.abs().sum(dim=1).nonzero().flatten().tolist()
         # A single token's weight cancels in a weighted mean of one, hence "some of".
-        assert set(touched) <= {7, 9, 11}
         assert 9 in touched
     for parameter in encoder.parameters():
         if id(parameter) not in {id(p) for p in encoder.row_parameters()}:

@@ -1,4 +1,4 @@
-"""What every command shares: error sentences, JSON or table output, progress. No logic of its own."""
+"""What every command shares: error sentences, JSON or table output, progress. No logic here."""
 
 from __future__ import annotations
 

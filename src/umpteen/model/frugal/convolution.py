@@ -73,6 +73,8 @@ class ConvolutionEncoder(nn.Module):
         return torch.cat(parts)[to_device(back, device)]  # (B, dim)
 
     def _padded(self, ids: Tensor, mask: Tensor) -> Tensor:
+        # Padding points at the text's own first token, so that no other row gets a gradient.
+        ids = torch.where(mask, ids, ids[:, :1])
         vectors = nn.functional.embedding(ids, self.table, sparse=True)  # (b, T, D)
         real = mask.unsqueeze(-1).to(vectors.dtype)
         vectors = vectors * real
