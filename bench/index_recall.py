@@ -74,8 +74,9 @@ def main():
         share = f"{recall(index, exact, queries, given.k):.3f}"
         line(f"exact {dtype}", took, given.queries, share)
     # All scores are small integers: every query has ties at its last place and is searched twice.
-    tied = ExactIndex.build(labels.mul(8).round())
-    took = seconds(lambda: tied.search(queries.mul(8).round(), given.k), given.device)
+    scale = given.dim**0.5
+    tied, rounded = ExactIndex.build(labels.mul(scale).round()), queries.mul(scale).round()
+    took = seconds(lambda: tied.search(rounded, given.k), given.device)
     line("exact float32, ties everywhere", took, given.queries)
     for factory in given.factory if installed("faiss") and given.device == "cpu" else []:
         start = time.perf_counter()

@@ -33,7 +33,7 @@ def integers(rng, n, dim, spread=2):
 @pytest.mark.parametrize("k", [1, 5, 70])
 @pytest.mark.parametrize("memory_bytes", [None, 3000, 64])
 def test_ties_come_in_row_order(monkeypatch, n_labels, k, memory_bytes):
-    monkeypatch.setattr(module, "LABELS_PER_BLOCK", 300)
+    monkeypatch.setitem(module.LABELS_PER_BLOCK, "cpu", 300)
     rng = np.random.default_rng(n_labels + k)
     vectors, queries = integers(rng, n_labels, 5), integers(rng, 11, 5)
     index = ExactIndex.build(vectors, memory_bytes=memory_bytes)
