@@ -31,7 +31,6 @@ class Evaluation:
         reports = list(self.heads.values())
         return {
             "heads": {head: dict(report.values) for head, report in self.heads.items()},
-            "bins": {head: list(report.bins) for head, report in self.heads.items()},
             "propensity": {"a": reports[0].propensity.a, "b": reports[0].propensity.b},
             "n": reports[0].n,
         }

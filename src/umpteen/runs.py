@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, LabelMismatch, RunError
-from umpteen.files import atomic_file, read_json, write_json
+from umpteen.files import atomic_file, leftovers, read_json, write_json
 
 UNTRAINED = "epoch-0000"
 """The model folder of a run that has not finished an epoch."""
@@ -56,6 +56,38 @@ class RunFolder:
                 f"{self.path} is not a run folder (no config.json); make one with umpteen train"
             )
         return self
+
+    def require_empty(self) -> None:
+        """Raise unless a new run may be made here.
+
+        Raises:
+            RunError: If something is in the way.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file; name a new folder for the run")
+        # A kill just after the folder was made leaves nothing but a temporary name.
+        if self.path.exists() and set(self.path.iterdir()) - set(leftovers(self.path)):
+            raise RunError(
+                f"{self.path} is not empty; continue the run in it with --resume, or name another"
+            )
+
+    def read_settings(self) -> dict[str, Any]:
+        """The settings the run was started with.
+
+        Raises:
+            RunError: If this is no run, or they are damaged.
+        """
+        written = read_json(self.require().config, error=RunError)
+        settings = written.get("config") if isinstance(written, dict) else None
+        if not isinstance(settings, dict):
+            raise RunError(f"{self.config} is damaged: it holds no settings")
+        return settings
+
+    def take_back_settings(self) -> None:
+        """Leave no trace of a run that could not be set up; one with more in it is left alone."""
+        if self.path.is_dir() and list(self.path.iterdir()) == [self.config]:
+            self.config.unlink()
+            self.path.rmdir()
 
     def model(self, which: str = "best") -> Path:
         """The folder of the best or the last model.

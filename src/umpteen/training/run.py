@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.pool import PoolBuilder
 from umpteen.data.samplers import step_seed
 from umpteen.errors import ConfigError, RunError, TrainingStopped
-from umpteen.files import atomic_file, clear_leftovers, leftovers, read_json, write_json
+from umpteen.files import atomic_file, clear_leftovers, read_json, write_json
 from umpteen.metrics import parse_all
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, save_model
@@ -91,36 +92,21 @@ def train(
     if resume:
         if config is not None or preset is not None or overrides:
             raise ConfigError("a resumed run keeps its own settings; leave preset and --set out")
-        settings = configs.from_mapping(
-            _read_settings(folder.require().config), source=str(folder.config)
-        )
+        settings = configs.from_mapping(folder.read_settings(), source=str(folder.config))
     else:
-        _require_empty(folder.path)
+        folder.require_empty()
         settings = config or load_config(preset or DEFAULT_PRESET, overrides)
         settings = resolve_open_settings(settings)
     parse_all([settings.validation.select])  # a misspelt metric should not wait for an epoch
     session = _Session(folder, settings, device=device, reporters=list(reporters))
-    session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
+    try:
+        session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
+    except Exception:
+        if not resume:
+            folder.take_back_settings()
+        raise
     session.train()
     return Predictor.load(folder.path, device=device)
-
-
-def _read_settings(file: Path) -> dict[str, object]:
-    written = read_json(file, error=RunError)
-    settings = written.get("config") if isinstance(written, dict) else None
-    if not isinstance(settings, dict):
-        raise RunError(f"{file} is damaged: it holds no settings")
-    return settings
-
-
-def _require_empty(path: Path) -> None:
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file; name a new folder for the run")
-    # A kill just after the folder was made leaves nothing but a temporary name.
-    if path.exists() and set(path.iterdir()) - set(leftovers(path)):
-        raise RunError(
-            f"{path} is not empty; continue the run in it with --resume, or name another"
-        )
 
 
 class _Session:
@@ -148,19 +134,12 @@ class _Session:
             clear_leftovers(place)
         # A run that was killed before its first checkpoint starts again with its own settings.
         resume = resume and self._begun()
-        if not resume:
-            self._write_config(data)
         if resume:
             model, tokenizer, _ = load_model(self.folder.model("best"))
             model.train()
         else:
-            generator = torch.Generator().manual_seed(step_seed(settings.seed, 0, (5,)))
-            texts = all_texts(dataset, settings.data.text)
-            # Layers draw their first weights from torch's own generator: seeded, then given back.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(step_seed(settings.seed, 0, (6,)))
-                encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
-                model = build_model(settings, encoder, len(dataset.labels))
+            self._write_config(data)  # first, so that a kill from here on can be resumed
+            model, tokenizer = self._new_model(dataset)
         self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
         self.model = model.to(self.device)
         self.reading = Reading(
@@ -188,6 +167,16 @@ class _Session:
         log = StepLog(self.folder.steps, last_step=self.loop.position.step)
         self.step_log = log
         self.reporters = [*self.reporters, log]
+
+    def _new_model(self, dataset: Dataset) -> tuple[Model, Any]:
+        settings = self.settings
+        generator = torch.Generator().manual_seed(step_seed(settings.seed, 0, (5,)))
+        texts = all_texts(dataset, settings.data.text)
+        # Layers draw their first weights from torch's own generator: seeded, then given back.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(step_seed(settings.seed, 0, (6,)))
+            encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
+            return build_model(settings, encoder, len(dataset.labels)), tokenizer
 
     def _begun(self) -> bool:
         file = self.folder.path / "models.json"

@@ -1,0 +1,72 @@
+"""``umpteen evaluate``: the contract's JSON, the table, and errors as sentences."""
+
+import json
+
+import pytest
+
+import umpteen
+
+
+def test_json_has_exactly_the_shape_of_the_contract(umpteen_command, trained, tiny_data_folder):
+    result = umpteen_command("evaluate", trained, tiny_data_folder, "--json")
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert set(document) == {"heads", "propensity", "n"}
+    assert list(document["heads"]) == ["de", "clf", "combined"]
+    assert document["propensity"] == {"a": 0.55, "b": 1.5}
+    assert document["n"] == 20
+    for values in document["heads"].values():
+        assert {"P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5"} <= set(values)
+        assert all(isinstance(value, float) and 0 <= value <= 100 for value in values.values())
+
+
+def test_json_holds_what_python_computes(umpteen_command, trained, tiny_data_folder):
+    result = umpteen_command("evaluate", trained, tiny_data_folder, "--json")
+    model, data = umpteen.Predictor.load(trained), umpteen.load_dataset(tiny_data_folder)
+    assert json.loads(result.stdout) == umpteen.evaluate(model, data).as_json()
+
+
+def test_one_head_some_metrics_and_another_split(umpteen_command, trained, tiny_data_folder):
+    flags = ["--head", "clf", "--metrics", "P@1, R@10", "--split", "train", "--json"]
+    document = json.loads(umpteen_command("evaluate", trained, tiny_data_folder, *flags).stdout)
+    assert list(document["heads"]) == ["clf"]
+    assert list(document["heads"]["clf"]) == ["P@1", "R@10"]
+    assert document["n"] == 60
+
+
+def test_the_table_is_on_stdout_and_its_conditions_on_stderr(
+    umpteen_command, trained, tiny_data_folder
+):
+    result = umpteen_command("evaluate", trained, tiny_data_folder)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[0].split() == ["metric", "de", "clf", "combined"]
+    assert "20 queries; propensity A 0.55, B 1.5" in result.stderr
+
+
+def test_the_last_model_can_be_evaluated(umpteen_command, trained, tiny_data_folder):
+    result = umpteen_command("evaluate", trained, tiny_data_folder, "--which", "last", "--json")
+    model = umpteen.Predictor.load(trained, which="last")
+    expected = umpteen.evaluate(model, umpteen.load_dataset(tiny_data_folder)).as_json()
+    assert json.loads(result.stdout) == expected
+
+
+def test_errors_are_sentences(umpteen_command, fails, trained, tiny_data_folder, tmp_path):
+    said = fails(umpteen_command("evaluate", tmp_path, tiny_data_folder))
+    assert "is not a run folder" in said
+    said = fails(umpteen_command("evaluate", trained, tmp_path / "nowhere"))
+    assert "nowhere" in said
+    said = fails(umpteen_command("evaluate", trained, tiny_data_folder, "--split", "validation"))
+    assert "no 'validation' split" in said
+    said = fails(umpteen_command("evaluate", trained, tiny_data_folder, "--metrics", "P@1,Q@3"))
+    assert "Q@3" in said
+
+
+def test_other_labels_are_a_sentence(umpteen_command, fails, trained, tmp_path):
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "red apple", "labels": ["other"]}\n')
+    assert "first differ at row 0" in fails(umpteen_command("evaluate", trained, tmp_path))
+
+
+@pytest.mark.parametrize("flags", [["--head", "both"], ["--which", "worst"], ["--device", "tpu"]])
+def test_wrong_usage_exits_with_2(flags, umpteen_command, fails, trained, tiny_data_folder):
+    fails(umpteen_command("evaluate", trained, tiny_data_folder, *flags), code=2)

@@ -1,0 +1,74 @@
+"""``umpteen index``: what is built is measured, used, and taken away again."""
+
+import json
+import shutil
+
+import pytest
+
+import umpteen
+
+
+def measured(result) -> list[dict]:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_exact_search_finds_everything_and_leaves_nothing(umpteen_command, run):
+    rows = measured(umpteen_command("index", run, "--json"))
+    assert [row["head"] for row in rows] == ["de", "clf", "combined"]
+    assert all(row["recall"] == pytest.approx(100) for row in rows)
+    assert not (run / "index").exists()
+
+
+def test_the_table_names_the_recall(umpteen_command, run):
+    result = umpteen_command("index", run, "-k", "5")
+    assert result.exit_code == 0, result.stderr
+    assert "recall@5" in result.stdout.splitlines()[0]
+    assert result.stdout.count("100.00") >= 3
+
+
+def test_faiss_is_built_used_and_taken_away_again(umpteen_command, run):
+    pytest.importorskip("faiss")
+    before = umpteen.Predictor.load(run).predict("red apple", 5)
+    rows = measured(umpteen_command("index", run, "--kind", "faiss", "--factory", "Flat", "--json"))
+    assert all(row["recall"] == pytest.approx(100) for row in rows)
+    model = umpteen.Predictor.load(run)
+    assert type(model.index("de")).__name__ == "FaissIndex"
+    assert model.predict("red apple", 5).ids == before.ids
+    answered = umpteen_command("predict", run, "-k", "5", stdin="red apple\n")
+    labels = json.loads(answered.stdout)["labels"]
+    assert [label["id"] for label in labels] == before.ids[0]
+    measured(umpteen_command("index", run, "--kind", "exact", "--json"))
+    assert type(umpteen.Predictor.load(run).index("de")).__name__ == "ExactIndex"
+    assert not (run / "index").exists()
+
+
+def test_one_head_alone_can_be_indexed(umpteen_command, run):
+    pytest.importorskip("faiss")
+    flags = ["--kind", "faiss", "--factory", "Flat", "--head", "clf", "--json"]
+    assert [row["head"] for row in measured(umpteen_command("index", run, *flags))] == ["clf"]
+    model = umpteen.Predictor.load(run)
+    assert type(model.index("clf")).__name__ == "FaissIndex"
+    assert type(model.index("de")).__name__ == "ExactIndex"
+
+
+def test_an_index_that_cannot_be_built_leaves_the_old_one(umpteen_command, fails, run):
+    pytest.importorskip("faiss")
+    flags = ["--kind", "faiss", "--factory"]
+    measured(umpteen_command("index", run, *flags, "Flat", "--json"))
+    fails(umpteen_command("index", run, *flags, "NoSuchThing99"))
+    assert type(umpteen.Predictor.load(run).index("de")).__name__ == "FaissIndex"
+    assert sorted(place.name for place in (run / "index").iterdir()) == ["clf", "combined", "de"]
+
+
+def test_errors_are_sentences(umpteen_command, fails, run, tmp_path):
+    assert "is not a run folder" in fails(umpteen_command("index", tmp_path / "nowhere"))
+    assert "Did you mean 'exact'?" in fails(umpteen_command("index", run, "--kind", "exakt"))
+    assert "--factory" in fails(umpteen_command("index", run, "--factory", "Flat"))
+    shutil.copy(run / "models.json", run / "examples.jsonl")
+    assert "examples.jsonl" in fails(umpteen_command("index", run))
+
+
+def test_wrong_usage_exits_with_2(umpteen_command, fails, run):
+    fails(umpteen_command("index", run, "--head", "both"), code=2)
+    fails(umpteen_command("index", run, "-k", "0"), code=2)

@@ -1,0 +1,122 @@
+"""``umpteen train``: talk on stderr, settings, and errors as sentences."""
+
+import json
+
+import pytest
+from small_runs import SETTINGS, steps
+
+FLAGS = [f"--set={setting}" for setting in SETTINGS]
+
+
+def test_a_run_says_what_it_does_and_what_comes_next(umpteen_command, tiny_data_folder, tmp_path):
+    run = tmp_path / "run"
+    made = umpteen_command("train", tiny_data_folder, "--out", run, "--device", "cpu", *FLAGS)
+    assert made.exit_code == 0, made.stderr
+    assert made.stdout == ""
+    assert "60 queries, 40 labels" in made.stderr
+    assert "best so far" in made.stderr
+    assert f"umpteen evaluate {run}" in made.stderr
+    settings = json.loads((run / "config.json").read_text())["config"]
+    assert settings["train"]["epochs"] == 4
+    assert settings["encoder"]["name"] == "bag"
+    assert settings["train"]["lr_encoder"] is not None
+    assert len(steps(run)) == 8
+
+
+def test_text_and_encoder_have_flags_of_their_own(umpteen_command, tiny_data_folder, tmp_path):
+    flags = ["--text", "title", "--encoder", "convolution", "--set=train.epochs=1"]
+    made = umpteen_command("train", tiny_data_folder, "--out", tmp_path, *FLAGS, *flags)
+    assert made.exit_code == 0, made.stderr
+    settings = json.loads((tmp_path / "config.json").read_text())["config"]
+    assert settings["data"]["text"] == "title"
+    assert settings["encoder"]["name"] == "convolution"
+
+
+def test_a_preset_file_is_taken_and_set_lies_over_it(umpteen_command, tiny_data_folder, tmp_path):
+    preset = tmp_path / "mine.toml"
+    preset.write_text(
+        '[encoder]\ntable = "random"\ndim = 8\n[model]\ndim = 8\n[train]\nepochs = 9\n'
+    )
+    arguments = ["--preset", preset, "--set", "train.epochs=1", "--out", tmp_path / "run"]
+    made = umpteen_command("train", tiny_data_folder, *arguments)
+    assert made.exit_code == 0, made.stderr
+    settings = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert (settings["encoder"]["dim"], settings["train"]["epochs"]) == (8, 1)
+
+
+def test_a_run_can_be_repeated_from_its_own_settings(
+    umpteen_command, tiny_data_folder, trained, tmp_path
+):
+    arguments = ["--preset", trained / "config.json", "--out", tmp_path / "run"]
+    made = umpteen_command("train", tiny_data_folder, *arguments, "--device", "cpu")
+    assert made.exit_code == 0, made.stderr
+    assert steps(tmp_path / "run") == steps(trained)
+
+
+def test_tensorboard_in_a_new_run(umpteen_command, tiny_data_folder, tmp_path):
+    pytest.importorskip("tensorboard")
+    flags = ["--set=train.epochs=1", "--tensorboard"]
+    made = umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *FLAGS, *flags)
+    assert made.exit_code == 0, made.stderr
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+
+
+WRONG = [
+    (["--set", "train.epoch=3"], "unknown setting train.epoch. Did you mean 'epochs'?"),
+    (["--set", "train.epochs=many"], "train.epochs must be int"),
+    (["--set", "train.epochs=0"], "above 0"),
+    (["--set", "epochs"], "expected section.key=value"),
+    (["--set", "loss.dual=sofmax"], "Did you mean 'softmax'?"),
+    (["--set", "loss.dual=no_such_module:Loss"], "cannot be loaded"),
+    (["--set", "validation.select=P@@1"], "P@@1"),
+    (["--set", "data.max_tokens=32", "--set", "encoder.options={width=3}"], "width"),
+    (["--encoder", "./no/such/folder"], "no/such/folder"),
+    (["--preset", "unidek"], "Did you mean 'unidec'?"),
+    (["--preset", "missing.toml"], "does not exist"),
+    (["--resume", "--set", "seed=1"], "keeps its own settings"),
+    (["--resume", "--preset", "unidec"], "keeps its own settings"),
+    (["--resume"], "is not a run folder"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), WRONG)
+def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
+    flags, message, umpteen_command, fails, tiny_data_folder, tmp_path
+):
+    run = tmp_path / "run"
+    flags = [*FLAGS, *flags] if "--preset" not in flags and "--resume" not in flags else flags
+    said = fails(umpteen_command("train", tiny_data_folder, "--out", run, *flags))
+    assert message in said
+    assert not run.exists()
+
+
+def test_missing_data_is_a_sentence(umpteen_command, fails, tmp_path):
+    said = fails(umpteen_command("train", tmp_path / "nowhere", "--out", tmp_path / "run"))
+    assert "nowhere" in said
+
+
+def test_a_folder_in_use_is_a_sentence(umpteen_command, fails, tiny_data_folder, trained):
+    said = fails(umpteen_command("train", tiny_data_folder, "--out", trained, *FLAGS))
+    assert "--resume" in said
+
+
+def test_other_data_is_a_sentence(umpteen_command, fails, tmp_path, run):
+    lines = [json.dumps({"text": f"text {i}", "labels": ["a"]}) for i in range(9)]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines))
+    said = fails(umpteen_command("train", tmp_path / "train.jsonl", "--out", run, "--resume"))
+    assert "other data" in said
+
+
+@pytest.mark.parametrize("flags", [[], ["--device", "tpu"], ["--text", "half"], ["--nonsense"]])
+def test_wrong_usage_exits_with_2(flags, umpteen_command, fails, tiny_data_folder, tmp_path):
+    out = ["--out", tmp_path / "run"] if flags else []
+    fails(umpteen_command("train", tiny_data_folder, *out, *flags), code=2)
+
+
+def test_a_loss_that_is_not_finite_is_a_sentence(
+    umpteen_command, fails, tiny_data_folder, tmp_path
+):
+    flags = [*FLAGS, "--set=loss.dual=small_runs:NanAfter"]
+    said = fails(umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *flags))
+    assert "the loss became nan at step 6" in said
+    assert "step-000000004" in said  # the newest: epochs end at even steps
