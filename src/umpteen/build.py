@@ -11,6 +11,7 @@ from torch import nn
 
 from umpteen.config import EncoderConfig, LossConfig, RunConfig, from_mapping, read_preset
 from umpteen.config import with_overrides as _with_overrides
+from umpteen.errors import ConfigError
 from umpteen.model import ENCODERS
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
@@ -96,7 +97,10 @@ def build_encoder(
         tokenizer = tables.train_tokenizer(texts, vocabulary=config.vocabulary)
         table = tables.random_table(tokenizer.get_vocab_size(), config.dim, generator=generator)
     encoder_class = resolve(ENCODERS, config.name, kind="encoder")
-    return encoder_class(table, **config.options), tokenizer
+    try:
+        return encoder_class(table, **config.options), tokenizer
+    except TypeError as error:
+        raise ConfigError(f"encoder.options do not fit {config.name!r}: {error}") from error
 
 
 def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
