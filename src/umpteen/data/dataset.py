@@ -195,6 +195,10 @@ def drop_pairs(targets: sp.csr_matrix, pairs: NDArray[np.int64]) -> sp.csr_matri
 def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int) -> Dataset:
     """Move a random part of train into a validation split, unless there is one already.
 
+    No label loses its last training query: validation on labels that training never saw would
+    misjudge whatever learns a vector per label. Where that leaves too few queries to choose from,
+    validation is smaller; where it leaves none, any query may go.
+
     Args:
         dataset: The data.
         share: The share of the training queries to move.
@@ -207,14 +211,51 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     if "validation" in dataset or share <= 0:
         return dataset
     train = dataset["train"]
-    n = min(most, int(round(len(train) * share)))
+    n = min(most, int(round(len(train) * share)), len(train) - 1)
     if n < 1:
         return dataset
     order = np.random.default_rng([seed, 0x5EED]).permutation(len(train))
+    held = _spare_queries(train.filtered_targets(), order, n)
+    if not len(held):
+        held = order[:n]
+    kept = np.setdiff1d(order, held)
     splits = dict(dataset.splits)
-    splits["validation"] = train.select(np.sort(order[:n]))
-    splits["train"] = train.select(np.sort(order[n:]))
+    splits["validation"] = train.select(np.sort(held))
+    splits["train"] = train.select(kept)
     return replace(dataset, splits=splits)
+
+
+def _spare_queries(
+    targets: sp.csr_matrix, order: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Up to n queries, early in the order, whose labels all keep a query outside the choice.
+
+    Chosen in rounds: each takes the next queries none of whose labels would run out, then gives
+    back those that together took a label's last ones.
+    """
+    lengths = np.diff(targets.indptr)
+    waiting = order[lengths[order] > 0]
+    remaining = np.asarray(targets.getnnz(axis=0), dtype=np.int64)
+    held: list[NDArray[np.int64]] = []
+    while n > 0 and len(waiting):
+        least = np.minimum.reduceat(remaining[targets[waiting].indices], _starts(lengths[waiting]))
+        waiting = waiting[least > 1]
+        taken = waiting[:n]
+        after = remaining - np.asarray(targets[taken].getnnz(axis=0))
+        if len(taken):
+            spent = np.minimum.reduceat(after[targets[taken].indices], _starts(lengths[taken])) < 1
+            # The first of those that share a label may stay; the others wait for the next round.
+            spent[0] = False
+            taken, waiting = taken[~spent], np.concatenate([taken[spent], waiting[n:]])
+            remaining -= np.asarray(targets[taken].getnnz(axis=0))
+            held.append(taken)
+            n -= len(taken)
+    return np.concatenate(held) if held else order[:0]
+
+
+def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Where each row starts in the rows' joined entries; all rows have one."""
+    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
 
 
 def _label_set(given: Sequence[Any], label_texts: Any) -> LabelSet:

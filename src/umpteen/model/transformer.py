@@ -10,11 +10,16 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
+
+# Without cuDNN's attention: it plans anew for every shape it has not seen, some 10 ms a call, and
+# batches of ragged texts hardly ever repeat a shape.
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class TransformerEncoder(nn.Module):
@@ -50,9 +55,10 @@ class TransformerEncoder(nn.Module):
         for group in length_groups(lengths[order]):
             ids, mask = pad(tokens, order[group], pad_id=self.pad_id)
             token_mask = to_device(mask, device)
-            hidden = self.network(
-                input_ids=to_device(ids, device), attention_mask=token_mask.long()
-            )[0]  # (b, T, dim)
+            with sdpa_kernel(ATTENTION):
+                hidden = self.network(
+                    input_ids=to_device(ids, device), attention_mask=token_mask.long()
+                )[0]  # (b, T, dim)
             parts.append(POOLINGS[self.pooling](hidden.float(), token_mask))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))

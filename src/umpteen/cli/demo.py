@@ -1,0 +1,101 @@
+"""``umpteen demo``: the main job, start to end, on a small real data set."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from umpteen.cli._options import say, sentences, write_table
+
+if TYPE_CHECKING:
+    from umpteen.predictor import Predictor
+
+QUESTIONS = ("heart attack", "broken wrist after a fall", "bitten by a dog")
+SETTINGS = ("train.epochs=12", "validation.every_epochs=3")
+SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
+
+
+@click.command()
+@click.option("--out", default="demo-run", show_default=True, metavar="RUN")
+@sentences
+def demo(out: str) -> None:
+    """Learn to code clinical terms with ICD-10-CM, on the CPU, then answer some questions.
+
+    The terms come from the public-domain tables inside the package simple-icd-10-cm. Nothing is
+    downloaded. A second call with the same RUN answers at once.
+    """
+    predictor = _trained(Path(out))
+    for question in QUESTIONS:
+        _answer(predictor, question)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        _converse(predictor)
+    say(
+        f"\nThe run is in {out}. Try:\n"
+        f"  umpteen report {out}\n"
+        f"  echo 'bee sting' | umpteen predict {out} -k 3"
+    )
+
+
+def _trained(run: Path) -> Predictor:
+    from umpteen.data.sources import icd10
+    from umpteen.evaluation import evaluate
+    from umpteen.predictor import Predictor
+    from umpteen.runs import RunFolder
+    from umpteen.training.reporters import Terminal
+    from umpteen.training.run import train
+
+    if _finished(run):
+        say(f"{run} is there already; answering from it")
+        return Predictor.load(run, device="cpu")
+    say("Clinical terms and the ICD-10-CM codes they belong to, from simple-icd-10-cm:")
+    data = icd10.build()
+    query, labels = data["test"].titles[0], data["test"].targets[0].indices
+    say(
+        f"  {len(data['train']):,} terms to learn from, {len(data['test']):,} held out, "
+        f"{len(data.labels):,} codes. One of those held out:\n"
+        f"  “{query}” → "
+        + ", ".join(f"{data.labels.ids[row]} {data.labels.titles[row]}" for row in labels)
+        + "\n"
+    )
+    resume = RunFolder(run).config.is_file()
+    model = train(
+        data,
+        out=run,
+        overrides=() if resume else SETTINGS,
+        device="cpu",
+        resume=resume,
+        reporters=[Terminal()],
+    )
+    say("\nOn the terms held out (percent; de reads label texts, clf has a vector per label):")
+    result = evaluate(model, data, metrics=SHOWN)
+    write_table(["", *SHOWN], [[head, *r.values.values()] for head, r in result.heads.items()])
+    return model
+
+
+def _finished(run: Path) -> bool:
+    import json
+
+    from umpteen.runs import RunFolder
+
+    folder = RunFolder(run)
+    if not folder.config.is_file() or not folder.metrics.is_file():
+        return False
+    epochs = json.loads(folder.config.read_text("utf-8"))["config"]["train"]["epochs"]
+    done: int = json.loads(folder.metrics.read_text("utf-8"))["validation"][-1]["epoch"]
+    return done == epochs
+
+
+def _answer(predictor: Predictor, question: str) -> None:
+    top = predictor.predict(question, k=5)
+    click.echo(f"\n{question}")
+    for label_id, text, score in zip(top.ids[0], top.texts[0], top.scores[0], strict=True):
+        click.echo(f"  {score:5.2f}  {label_id:<7} {text}")
+
+
+def _converse(predictor: Predictor) -> None:
+    say("\nYour own words (an empty line ends):")
+    while question := click.prompt("", default="", show_default=False, prompt_suffix="> ").strip():
+        _answer(predictor, question)
