@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from umpteen.data.dataset import (
     Dataset,
@@ -144,3 +146,42 @@ class TestHoldOutValidation:
     def test_no_share_and_too_few_queries_hold_nothing_out(self, tiny_data):
         assert "validation" not in self.hold(tiny_data, share=0.0)
         assert "validation" not in self.hold(tiny_data, share=0.001)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 40), st.integers(1, 12), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_hold_out_leaves_every_label_a_training_query(seed, n, n_labels, most):
+    rng = np.random.default_rng(seed)
+    targets = sp.csr_matrix((rng.random((n, n_labels)) < 0.3).astype(np.float32))
+    data = Dataset(
+        LabelSet([str(i) for i in range(n_labels)], [f"label {i}" for i in range(n_labels)]),
+        {"train": Split([f"text {i}" for i in range(n)], targets)},
+    )
+    held = hold_out_validation(data, share=0.5, most=most, seed=seed)
+    if "validation" not in held:
+        assert n == 1
+        return
+    counts = np.asarray(data["train"].targets.getnnz(axis=0))
+    left = np.asarray(held["train"].targets.getnnz(axis=0))
+    texts = [*held["train"].titles, *held["validation"].titles]
+    assert sorted(texts) == sorted(data["train"].titles)
+    assert len(held["validation"]) <= min(most, max(1, round(n / 2)))
+    spare = [
+        row
+        for row in range(n)
+        if targets[row].nnz and all(counts[label] > 1 for label in targets[row].indices)
+    ]
+    if spare:
+        assert (left[counts > 0] > 0).all()
+        assert len(held["validation"]) > 0
+    else:  # every query is some label's only one: any may go
+        assert len(held["validation"]) == min(most, round(n / 2), n - 1)
+
+
+def test_hold_out_takes_as_many_as_asked_where_labels_are_frequent():
+    targets = sp.csr_matrix(np.ones((100, 3), np.float32))
+    data = Dataset(
+        LabelSet(["a", "b", "c"], ["a", "b", "c"]),
+        {"train": Split([f"text {i}" for i in range(100)], targets)},
+    )
+    assert len(hold_out_validation(data, share=0.2, most=500, seed=3)["validation"]) == 20
