@@ -18,7 +18,6 @@ check: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pydoclint --quiet src
 
 fix: install-dev
 	$(BIN)/ruff check --fix .

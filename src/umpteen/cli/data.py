@@ -77,7 +77,7 @@ def check(path: str, data_format: str | None, as_json: bool) -> None:
 @format_option
 @json_option
 @click.option(
-    "--plot", metavar="FILE", help="Also draw label frequencies to a .png or .svg (extra report)."
+    "--plot", metavar="FILE", help="Also draw label frequencies to a .png or .svg (extra plot)."
 )
 @sentences
 def stats(path: str, data_format: str | None, as_json: bool, plot: str | None) -> None:

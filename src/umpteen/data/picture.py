@@ -61,7 +61,7 @@ def draw_file(dataset: Dataset, bins: NDArray[np.int64], path: str | Path) -> No
     kind = path.suffix.lower().removeprefix(".")
     if kind not in KINDS:
         raise UmpteenError(f"{path} must end in .png or .svg; other kinds are not drawn")
-    figures = require("matplotlib.figure", extra="report")
+    figures = require("matplotlib.figure", extra="plot")
     counts = dataset.label_counts
     figure = figures.Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
