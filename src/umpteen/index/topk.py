@@ -3,7 +3,7 @@
 ``torch.topk`` promises nothing about equal scores, neither which of them it keeps at the k-th place
 nor their order. Two ways around it live here: ``RunningTop`` keeps plain float scores, puts ties in
 order and *notices* the rare query where a tie at the k-th place was cut blindly; ``KeyedTop`` packs
-score and row into one integer, so that no two are equal, at two to three times the cost. Neither
+score and row into one integer, so that no two are equal, at some ten times the cost. Neither
 waits for the device.
 """
 
