@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.config import RunConfig
@@ -61,13 +60,13 @@ def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
     Returns:
         Rows counted from 0.
     """
-    n = len(dataset["train"])
+    train = dataset["train"]
     if "validation" in dataset:
-        return np.arange(n)
+        return np.arange(len(train))
     # The same draw over row numbers in the place of texts.
-    numbers: Any = range(n)
-    nothing = sp.csr_matrix((n, len(dataset.labels)), dtype=np.float32)
-    held = _hold_out(Dataset(dataset.labels, {"train": Split(numbers, nothing)}), config)
+    numbers: Any = range(len(train))
+    numbered = Split(numbers, train.targets, filters=train.filters)
+    held = _hold_out(Dataset(dataset.labels, {"train": numbered}), config)
     return np.array(held["train"].titles, dtype=np.int64)
 
 

@@ -332,12 +332,13 @@ class _Session:
                 if tick.epoch_done:
                     self._epoch_done()
                 overdue = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
-                if tick.epoch_done or overdue or interrupted.is_set():
+                finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
+                if overdue or finished or interrupted.is_set():
                     self._save_checkpoint()
                     saved = time.monotonic()
-                if interrupted.is_set():
+                if interrupted.is_set() and not finished:
                     raise KeyboardInterrupt
-                if self.selection.patience_over(at):
+                if finished:
                     return
 
     def _report(self, infos: list[StepInfo]) -> None:
