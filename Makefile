@@ -36,6 +36,7 @@ install-demo: $(VENV)/demo-installed
 install-dev: $(VENV)/dev-installed
 
 $(VENV)/bin/pip:
+	@echo "Installing into $(VENV). torch is large: the first time takes some minutes, in silence." >&2
 	$(PYTHON) -m venv $(VENV)
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -c constraints.txt setuptools wheel
 

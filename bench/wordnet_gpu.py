@@ -2,8 +2,8 @@
 
     python bench/wordnet_gpu.py DATA ENCODER [--only unidec] [--set key=value ...] [--out rows.json]
 
-DATA is WordNet-Related (or what ``umpteen data build wordnet`` makes), ENCODER a Hugging Face folder
-such as all-MiniLM-L6-v2. Titles only.
+DATA is WordNet-Related (or what ``umpteen data build wordnet`` makes), ENCODER a Hugging Face
+folder such as all-MiniLM-L6-v2. Titles only.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import umpteen
 ROOT = Path(umpteen.__file__).parent
 BASE = {"types", "errors", "config", "registry", "extras", "files"}
 LEAVES = {"compute", "objectives", "index", "metrics", "data"}
-SHELLS = {"cli", "serve"}
+SHELLS = {"cli", "serve", "__main__"}
 # What is neither of these nor model/ is a verb: training, predictor, evaluation, build, runs, ...
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,11 +33,18 @@ def demo(out: str) -> None:
         _answer(predictor, question)
     if sys.stdin.isatty() and sys.stdout.isatty():
         _converse(predictor)
+    command = _command()
     say(
         f"\nThe run is in {out}. Try:\n"
-        f"  umpteen report {out}\n"
-        f"  echo 'bee sting' | umpteen predict {out} -k 3"
+        f"  {command} report {out}\n"
+        f"  echo 'bee sting' | {command} predict {out} -k 3"
     )
+
+
+def _command() -> str:
+    """What to type: ``make demo`` calls the script of an environment that nobody has activated."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "umpteen" and not shutil.which("umpteen") else "umpteen"
 
 
 def _trained(run: Path) -> Predictor:

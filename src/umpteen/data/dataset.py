@@ -225,9 +225,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     return replace(dataset, splits=splits)
 
 
-def _spare_queries(
-    targets: sp.csr_matrix, order: NDArray[np.int64], n: int
-) -> NDArray[np.int64]:
+def _spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Up to n queries, early in the order, whose labels all keep a query outside the choice.
 
     Chosen in rounds: each takes the next queries none of whose labels would run out, then gives

@@ -1,0 +1,173 @@
+"""Documents and docstrings speak of what exists: links, files, names, commands, settings."""
+
+import ast
+import importlib
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "umpteen"
+DOCUMENTS = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+PLACE = re.compile(r"`((?:\w+/)*\w+\.py)(?::([\w.]+))?`")
+FILE_ENDINGS = ("jsonl", "csv", "tsv", "parquet", "noun", "verb", "adj", "adv")
+"""train.jsonl is a file, and so is WordNet's data.noun."""
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+def text_of(document):
+    return document.read_text("utf-8")
+
+
+def code_of(document):
+    """Blocks and inline code, which is where commands are."""
+    text = text_of(document)
+    blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.S)
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", prose_of(document))])
+
+
+def prose_of(document):
+    """Without blocks of code, whose names may be the reader's own."""
+    return re.sub(r"```.*?```", "", text_of(document), flags=re.S)
+
+
+@each_document
+def test_links_lead_somewhere(document):
+    targets = [t for t in LINK.findall(text_of(document)) if not t.startswith("http")]
+    missing = [target for target in targets if not (document.parent / target).exists()]
+    assert not missing
+
+
+def test_every_document_can_be_reached_from_the_readme():
+    seen, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        document = waiting.pop()
+        if document in seen or document.suffix != ".md" or not document.is_file():
+            continue
+        seen.add(document)
+        waiting += [
+            (document.parent / target).resolve() for target in LINK.findall(text_of(document))
+        ]
+    assert seen == set(DOCUMENTS)
+
+
+@each_document
+def test_files_and_names_in_the_documents_exist(document):
+    for file, name in PLACE.findall(prose_of(document)):
+        if "my_" in file:
+            continue  # the reader's own
+        places = [base / file for base in (SOURCE, SOURCE.parent, ROOT) if (base / file).is_file()]
+        places += SOURCE.rglob(file)  # "base.py" in a page about indexes
+        assert places, f"{document.name} names {file}"
+        if name:
+            parts = places[0].relative_to(SOURCE).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            module = importlib.import_module(".".join(("umpteen", *parts)))
+            reduce(getattr, name.split("."), module)
+
+
+def test_the_path_names_its_stations():
+    found = {file for file, _ in PLACE.findall(text_of(ROOT / "docs" / "path.md"))}
+    assert {"data/pool.py", "training/step.py", "predictor.py", "index/exact.py"} <= found
+    assert len(found) >= 20
+    assert len(text_of(ROOT / "docs" / "path.md").splitlines()) <= 80  # one page
+
+
+@each_document
+def test_commands_in_the_documents_exist(document):
+    from umpteen.cli import COMMANDS
+
+    named = re.findall(r"(?:^|\| |-m )umpteen ([a-z]+)", code_of(document), re.M)
+    assert set(named) <= set(COMMANDS)
+
+
+@each_document
+def test_settings_in_the_documents_exist(document):
+    import dataclasses
+
+    from umpteen.config import RunConfig, get
+
+    config = RunConfig()
+    sections = {
+        field.name
+        for field in dataclasses.fields(RunConfig)
+        if dataclasses.is_dataclass(getattr(config, field.name))
+    }
+    pattern = re.compile(rf"(?:`|--set )((?:{'|'.join(sections)})\.[a-z_]+)(?=[`=])")
+    for key in pattern.findall(text_of(document)):
+        if key.split(".")[1] not in FILE_ENDINGS:
+            get(config, key)
+
+
+def test_defaults_in_the_page_on_objectives_are_the_defaults():
+    from umpteen.config import RunConfig, get
+
+    table = re.findall(
+        r"^\| `([a-z]+\.[a-z_]+)` \((\w+)[^)]*\)", text_of(ROOT / "docs/objectives.md"), re.M
+    )
+    found = {key: value for key, value in table if value != "preset"}
+    assert len(found) >= 5
+    for key, value in found.items():
+        assert str(get(RunConfig(), key)).lower() == value
+
+
+def test_every_decision_is_listed_and_is_short():
+    listed = text_of(ROOT / "docs" / "decisions" / "README.md")
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        if page.name == "README.md":
+            continue
+        text = text_of(page)
+        title = text.splitlines()[0].removeprefix("# ")
+        assert f"[{title}]({page.name})" in listed
+        assert all(word in text for word in ("**Decision.**", "**Why.**", "**Price.**"))
+        assert len(text.splitlines()) <= 45
+
+
+def test_the_change_log_begins_with_what_is_not_released():
+    headings = re.findall(r"^## (.+)$", text_of(ROOT / "CHANGELOG.md"), re.M)
+    assert headings[0] == "Unreleased"
+
+
+# Docstrings. Ruff asks that an Args section leaves no parameter out; here, that it has no others.
+
+
+def parameters(node):
+    given = node.args
+    names = [a.arg for a in [*given.posonlyargs, *given.args, *given.kwonlyargs]]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def documented(docstring):
+    """The names in an Args section, in order."""
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring, re.M)
+    return re.findall(r"^    (\w+):", section.group(1), re.M) if section else []
+
+
+def documented_functions():
+    for file in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names = documented(ast.get_docstring(node) or "")
+                if names:
+                    yield f"{file.relative_to(SOURCE)}:{node.name}", node, names
+
+
+def test_args_sections_name_the_parameters_in_their_order():
+    wrong, n = [], 0
+    for place, node, names in documented_functions():
+        function = node
+        if isinstance(node, ast.ClassDef):
+            inner = [f for f in node.body if isinstance(f, ast.FunctionDef)]
+            function = next((f for f in inner if f.name == "__init__"), None)
+            if function is None:
+                continue
+        n += 1
+        if names != parameters(function):
+            wrong.append(f"{place}: {names} against {parameters(function)}")
+    assert n > 100
+    assert not wrong
