@@ -3,10 +3,13 @@
 OBJECTIVES = {
     "bce": "umpteen.objectives.bce:BinaryCrossEntropy",
     "decoupled_softmax": "umpteen.objectives.decoupled_softmax:DecoupledSoftmax",
+    "soft_top_k": "umpteen.objectives.soft_top_k:SoftTopK",
     "softmax": "umpteen.objectives.softmax:Softmax",
+    "triplet": "umpteen.objectives.triplet:Triplet",
 }
 
 REDUCTIONS = {
     "pal": "umpteen.objectives.reductions:sum_of_positives",
     "pal-n": "umpteen.objectives.reductions:mean_of_positives",
+    "pol": "umpteen.objectives.reductions:one_of_positives",
 }

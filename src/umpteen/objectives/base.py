@@ -5,12 +5,15 @@ C candidates are a batch's pool, one chunk of all labels, or one device's shard.
 differentiable functions: a small summary of a block, an associative merge of summaries, and the
 loss from the merged summary and the positives' scores. Whatever streams blocks or merges ranks
 works for every objective, because it needs nothing else.
+
+An objective that must know something of all candidates before it can summarise one block (soft
+top-k: its threshold) has a fourth function, ``prepare``; the others do without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,14 +21,24 @@ from torch import Tensor
 from umpteen.types import Positives
 
 Reduction = Callable[[Positives, int], Tensor]
-"""Positives and the number of rows to one weight per positive (P,), without the targets."""
+"""Positives and the number of rows to one weight per positive (P,), without the targets.
+
+A reduction with ``drops = True`` gives some positives a weight of exactly 0, and they then count
+neither way: not as positives, not as negatives, not as candidates. It keeps at least one positive
+of every row that has one. Without the mark a weight of 0 only takes a positive's own term away.
+"""
+
+OverBlocks = Callable[[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]], Tensor]
+"""``over_blocks(function, merge)`` applies a function, (B, C) to (B, M), to every block of scores,
+and merges the n results, (n, B, M) to (B, M), associatively; without gradients."""
 
 
 class Objective(Protocol):
     """A base loss; laws in ``tests/contracts/test_objectives.py``.
 
     Pairs that count neither way come in with a score of -inf, which every objective must treat as
-    absent.
+    absent. Positives that a reduction dropped come in with a target of 0, a weight of 0 and, in the
+    block, a score of -inf.
     """
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
@@ -41,14 +54,28 @@ class Objective(Protocol):
 
         Args:
             stats: (B, S) merged over all blocks.
-            positive_scores: (P,) scores of the positives of all blocks.
+            positive_scores: (P,) scores of the positives of all blocks; 0 for a dropped one.
             positives: Their rows and targets.
             weights: (P,) from a reduction.
         """
 
 
+class LooksAhead(Protocol):
+    """An objective that goes over all blocks first; ``merge`` and ``loss`` as in ``Objective``."""
+
+    def prepare(self, over_blocks: OverBlocks, positives: Positives, n_rows: int) -> Tensor | None:
+        """What must be known beforehand, (B, M), a constant for the gradient; None for nothing.
+
+        Each call of ``over_blocks`` is a pass over all candidates, which may mean to compute their
+        scores again: few passes with much in each.
+        """
+
+    def row_stats(self, scores: Tensor, positives: Positives, prepared: Tensor) -> Tensor:
+        """Summarise one block, knowing what ``prepare`` returned."""
+
+
 def block_loss(
-    objective: Objective, reduction: Reduction, scores: Tensor, positives: Positives
+    objective: Objective | Any, reduction: Reduction, scores: Tensor, positives: Positives
 ) -> Tensor:
     """The mean loss over the rows that have a positive, for scores held whole.
 
@@ -62,12 +89,47 @@ def block_loss(
         A scalar; zero, with a gradient of zero, when no row has a positive.
     """
     n_rows = scores.shape[0]
+    weights = reduction(positives, n_rows)
     positive_scores = scores[positives.rows, positives.cols]  # (P,)
-    stats = objective.row_stats(scores, positives)  # (B, S)
-    rows = objective.loss(stats, positive_scores, positives, reduction(positives, n_rows))  # (B,)
+    if getattr(reduction, "drops", False):  # only then is a copy of the scores worth its memory
+        gone = weights == 0
+        kept = positive_scores.masked_fill(gone, float("-inf"))
+        scores = scores.index_put((positives.rows, positives.cols), kept)
+        positive_scores = positive_scores.masked_fill(gone, 0.0)
+        positives = without(positives, gone)
+    stats = summarise(objective, scores, positives, _look_ahead(objective, scores, positives))
+    rows = objective.loss(stats, positive_scores, positives, weights)  # (B,)
     counted = torch.zeros(n_rows, dtype=scores.dtype, device=scores.device)
     counted[positives.rows] = 1.0
     return rows.sum() / counted.sum().clamp(min=1.0)
+
+
+def without(positives: Positives, gone: Tensor) -> Positives:
+    """The same pairs with a target of 0 where ``gone`` (P,) says so.
+
+    The pairs stay in the list: taking them out would make its length wait for the device.
+    """
+    return Positives(positives.rows, positives.cols, positives.targets.masked_fill(gone, 0.0))
+
+
+def summarise(
+    objective: Any, scores: Tensor, positives: Positives, prepared: Tensor | None
+) -> Tensor:
+    """``row_stats`` of any objective, (B, C) to (B, S)."""
+    if prepared is None:
+        return objective.row_stats(scores, positives)
+    return objective.row_stats(scores, positives, prepared)
+
+
+def _look_ahead(objective: Any, scores: Tensor, positives: Positives) -> Tensor | None:
+    prepare = getattr(objective, "prepare", None)
+    if prepare is None:
+        return None
+    held = scores.detach()
+    with torch.no_grad():
+        return prepare(
+            lambda function, merge: merge(function(held).unsqueeze(0)), positives, len(held)
+        )
 
 
 def logsumexp(scores: Tensor, dim: int) -> Tensor:
@@ -80,3 +142,9 @@ def logsumexp(scores: Tensor, dim: int) -> Tensor:
 def sum_by_row(values: Tensor, rows: Tensor, n_rows: int) -> Tensor:
     """Add up one value per positive into one per row: (P,) to (n_rows,)."""
     return torch.zeros(n_rows, dtype=values.dtype, device=values.device).index_add(0, rows, values)
+
+
+def without_positives(scores: Tensor, positives: Positives) -> Tensor:
+    """A copy of the block in which the positives, and dropped ones too, are -inf: (B, C)."""
+    nothing = torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device)
+    return scores.index_put((positives.rows, positives.cols), nothing)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from umpteen.objectives.base import sum_by_row
+from umpteen.objectives.base import sum_by_row, without_positives
 from umpteen.types import Positives
 
 
@@ -27,10 +27,7 @@ class BinaryCrossEntropy:
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Sum of softplus over the block's negatives: (B, C) to (B, 1)."""
-        negatives = scores.index_put(
-            (positives.rows, positives.cols),
-            torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device),
-        )
+        negatives = without_positives(scores, positives)
         return softplus(negatives).sum(dim=1, keepdim=True)
 
     def merge(self, stats: Tensor) -> Tensor:

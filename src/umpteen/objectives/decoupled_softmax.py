@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from umpteen.objectives.base import logsumexp, sum_by_row
+from umpteen.objectives.base import logsumexp, sum_by_row, without_positives
 from umpteen.types import Positives
 
 
@@ -25,10 +25,7 @@ class DecoupledSoftmax:
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Log-sum-exp over the block's negatives: (B, C) to (B, 1)."""
-        negatives = scores.index_put(
-            (positives.rows, positives.cols),
-            torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device),
-        )
+        negatives = without_positives(scores, positives)
         return logsumexp(negatives, dim=1).unsqueeze(1)
 
     def merge(self, stats: Tensor) -> Tensor:
