@@ -18,6 +18,7 @@ PARAMETERS = {
     "depth": "--depth",
     "top": "--top",
     "descriptions": "--descriptions",
+    "everyday": "--no-everyday",
     "max_share": "--max-share",
     "min_queries": "--min-queries",
     "test_share": "--test-share",
@@ -54,6 +55,11 @@ HELP = "\n".join(
     "--descriptions",
     metavar="WHICH",
     help="icd10: codes whose descriptions train too: own, deeper, all or none.  [default: own]",
+)
+@click.option(
+    "--everyday/--no-everyday",
+    default=None,
+    help="icd10: train on everyday names too, such as heart attack.  [default: True]",
 )
 @click.option(
     "--max-share",

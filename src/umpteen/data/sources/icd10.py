@@ -1,6 +1,7 @@
 """Clinical terms to ICD-10-CM codes, from the tables inside the package simple-icd-10-cm.
 
-No downloads and no medical knowledge of our own: every term and every pair is in the tables.
+No downloads, and no medical knowledge of our own but the names in everyday_terms.py, which only
+train: every other term and pair, and all that is tested, is in the tables.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.sources.assembly import Material, Say, assemble, quiet, text_key
+from umpteen.data.sources.everyday_terms import everyday_terms
 from umpteen.errors import ConfigError
 from umpteen.extras import require
 
@@ -24,6 +26,8 @@ DESCRIPTIONS = ("own", "deeper", "all", "none")
 _REFERENCE = re.compile(r"(?P<term>.*\S)\s*\((?P<codes>[A-Z]\d[0-9A-Z][0-9A-Z.,\s-]*)\)")
 # Sentences about codes, not terms: "any condition classifiable to I70.21-".
 _ABOUT_CODES = re.compile(r"classifi|conditions? in [A-Z]\d|\b[A-Z]\d[0-9A-Z](?:\.[-\d]|-[A-Z]\d)")
+# Words that make no difference between two terms; NOS is "not otherwise specified".
+_EMPTY_WORDS = {"a", "an", "and", "in", "my", "nos", "of", "on", "or", "the", "to", "with"}
 
 
 def build(
@@ -31,6 +35,7 @@ def build(
     depth: int = 4,
     top: str = "category",
     descriptions: str = "own",
+    everyday: bool = True,
     test_share: float = 0.25,
     seed: int = 0,
     say: Say = quiet,
@@ -50,6 +55,8 @@ def build(
         descriptions: Which codes' descriptions train as well: the labels' ``own`` (so that every
             code is a label, even one no term speaks of), those of codes ``deeper`` than the
             labels, ``all`` of them, or ``none``.
+        everyday: Whether everyday names that the tables lack ("heart attack") train as well; none
+            of them is ever tested.
         test_share: The share of the terms to hold out.
         seed: Chooses which.
         say: Takes lines of progress.
@@ -79,6 +86,8 @@ def build(
     if descriptions != "none":
         own, deeper = descriptions in ("own", "all"), descriptions in ("deeper", "all")
         queries.add_descriptions(names, own=own, deeper=deeper)
+    if everyday:
+        queries.add_everyday(everyday_terms())
     say(f"icd10: {len(queries.titles)} queries, {len(labels)} codes")
     return assemble(queries.material(), name="icd10", test_share=test_share, seed=seed)
 
@@ -110,6 +119,18 @@ class _Queries:
             is_label = code in self.labels
             if own if is_label else deeper:
                 self.add(names[code], [code], may_test=False, own=is_label)
+
+    def add_everyday(self, terms: Iterable[tuple[str, list[str]]]) -> None:
+        """Add terms for training that say what no query says yet, after all the others.
+
+        A term in the words of a query would be known from training if that query were tested.
+        """
+        seen = {_words(title) for title in self.titles.values()}
+        for term, codes in terms:
+            # Another release of the tables may lack a code; its terms then have no label.
+            known = [code for code in codes if code in self.chains]
+            if _words(term) not in seen:
+                self.add(term, known, may_test=False)
 
     def material(self) -> Material:
         """What was added, in the order of the labels' table and then of first appearance."""
@@ -153,6 +174,17 @@ def _level(code: str) -> int:
     if code.isdigit():
         return TOPS["chapter"]
     return TOPS["block"] if "-" in code else len(code.replace(".", ""))
+
+
+def _words(term: str) -> frozenset[str]:
+    """The words two terms share when they differ in order, number or words that say nothing.
+
+    Example:
+        >>> _words("Wax in ear") == _words("Ear wax NOS"), _words("Earache") == _words("ear wax")
+        (True, False)
+    """
+    words = re.findall(r"\w+", term.casefold().replace("'s", ""))
+    return frozenset(word.removesuffix("s") for word in words if word not in _EMPTY_WORDS)
 
 
 def _terms(table: Any, names: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
