@@ -116,6 +116,21 @@ def test_defaults_in_the_page_on_objectives_are_the_defaults():
         assert str(get(RunConfig(), key)).lower() == value
 
 
+def test_the_page_on_objectives_names_every_objective_reduction_and_preset():
+    from umpteen.config import preset_names
+    from umpteen.objectives import OBJECTIVES, REDUCTIONS
+
+    page = text_of(ROOT / "docs" / "objectives.md")
+    for name in (*OBJECTIVES, *REDUCTIONS, *preset_names()):
+        assert re.search(rf"(?:`|=){re.escape(name)}`", page), name
+
+
+@each_document
+def test_python_in_the_documents_is_python(document):
+    for block in re.findall(r"```python\n(.*?)```", text_of(document), flags=re.S):
+        ast.parse(block)
+
+
 def test_every_decision_is_listed_and_is_short():
     listed = text_of(ROOT / "docs" / "decisions" / "README.md")
     for page in (ROOT / "docs" / "decisions").glob("*.md"):
