@@ -21,7 +21,7 @@ class Nursery:
             "OMP_NUM_THREADS": str(threads),
             "UMPTEEN_CACHE": str(folder / "cache"),
             "TOKENIZERS_PARALLELISM": "false",
-            "PYTHONPATH": str(HERE.parent),
+            "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
             "COLUMNS": "200",
         }
         self._process = subprocess.Popen(

@@ -91,7 +91,7 @@ def test_two_threads_end_the_same_too(nurseries, tiny_data_folder, tmp_path):
     nursery, chance = nurseries(2), random.Random(5)
     run, whole = tmp_path / "run", tmp_path / "whole"
     assert nursery.train(tiny_data_folder, whole) == 0, nursery.said
-    kills = kill_until_done(nursery, tiny_data_folder, run, chance=chance, longest=200)
+    kills = kill_until_done(nursery, tiny_data_folder, run, chance=chance, longest=250)
     finish(nursery, tiny_data_folder, run)
     assert kills >= 2
     assert outcome(run) == outcome(whole)
