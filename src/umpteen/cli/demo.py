@@ -25,8 +25,9 @@ SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
 def demo(out: str) -> None:
     """Learn to code clinical terms with ICD-10-CM, on the CPU, then answer some questions.
 
-    The terms come from the public-domain tables inside the package simple-icd-10-cm. Nothing is
-    downloaded. A second call with the same RUN answers at once.
+    The terms come from the public-domain tables inside the package simple-icd-10-cm, with some
+    everyday names of our own for training. Nothing is downloaded. A second call with the same RUN
+    answers at once.
     """
     predictor = _trained(Path(out))
     for question in QUESTIONS:
@@ -58,7 +59,7 @@ def _trained(run: Path) -> Predictor:
     if _finished(run):
         say(f"{run} is there already; answering from it")
         return Predictor.load(run, device="cpu")
-    say("Clinical terms and the ICD-10-CM codes they belong to, from simple-icd-10-cm:")
+    say("Clinical terms (simple-icd-10-cm) and everyday names, and the ICD-10-CM codes they mean:")
     data = icd10.build()
     query, labels = data["test"].titles[0], data["test"].targets[0].indices
     say(
