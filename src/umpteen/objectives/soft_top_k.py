@@ -124,14 +124,18 @@ class SoftTopK:
         all p round to 0 or 1: between a clear top k and a clear remainder.
         """
         above, rest, slope = [], [], []
+        one = torch.ones((), dtype=scores.dtype, device=scores.device)
         for t in thresholds.unbind(1):
-            z = self.alpha * (scores + t.unsqueeze(1))  # (B, C)
-            sign = torch.where(z > 0, -1.0, 1.0).to(z.dtype)
-            small = torch.sigmoid(sign * z)  # the smaller of p and 1 - p
+            z = torch.add((self.alpha * t).unsqueeze(1), scores, alpha=self.alpha)  # (B, C)
             above.append((z > 0).sum(dim=1, dtype=z.dtype))
+            sign = torch.where(z > 0, -one, one)
+            z = sign * z
+            small = torch.sigmoid(z)  # the smaller of p and 1 - p
+            del z  # a block is large: nothing stays longer than it is needed
             rest.append((sign * small).sum(dim=1))
+            del sign
             small = small.detach()
-            slope.append(self.alpha * (small * (1 - small)).sum(dim=1))
+            slope.append(self.alpha * (small.sum(dim=1) - small.square().sum(dim=1)))
         return torch.stack([*above, *rest, *slope], dim=1)
 
     def _polish(self, sums: Tensor, t: Tensor, k: Tensor) -> Tensor:
