@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
-import umpteen
 from umpteen import config as configs
-from umpteen.build import (
-    DEFAULT_PRESET,
-    build_encoder,
-    build_losses,
-    build_model,
-    load_config,
-    resolve_open_settings,
-)
+from umpteen.build import DEFAULT_PRESET, load_config, resolve_open_settings
 from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.data.pool import PoolBuilder
-from umpteen.data.samplers import step_seed
 from umpteen.errors import ConfigError, RunError, TrainingStopped
-from umpteen.files import atomic_file, clear_leftovers, read_json, write_json
+from umpteen.files import clear_leftovers, read_json
 from umpteen.metrics import parse_all
-from umpteen.model.model import Model
-from umpteen.model.storage import Reading, load_model, save_model
+from umpteen.model.storage import Reading, load_model
 from umpteen.predictor import Predictor
 from umpteen.runs import UNTRAINED, RunFolder
-from umpteen.training.batch import BatchMaker
+from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
-from umpteen.training.loop import Loop, LossWatch, StepInfo
-from umpteen.training.optim import Optimizers
-from umpteen.training.prepare import (
-    Prepared,
-    all_texts,
-    default_cache,
-    prepare,
-    source_rows,
-    training_splits,
-)
-from umpteen.training.refresh import Refresher
+from umpteen.training.loop import LossWatch, StepInfo
+from umpteen.training.parts import new_loop, new_model
+from umpteen.training.prepare import default_cache, prepare, source_rows, training_splits
 from umpteen.training.reporters import Reporter, Silent, StepLog
 from umpteen.training.selection import Selection
-
-N_EXAMPLES = 1000
 
 
 def train(
@@ -138,8 +113,9 @@ class _Session:
             model, tokenizer, _ = load_model(self.folder.model("best"))
             model.train()
         else:
-            self._write_config(data)  # first, so that a kill from here on can be resumed
-            model, tokenizer = self._new_model(dataset)
+            # First, so that a kill from here on can be resumed.
+            start.write_config(self.folder, settings, data, device=self.device)
+            model, tokenizer = new_model(settings, dataset)
         self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
         self.model = model.to(self.device)
         self.reading = Reading(
@@ -148,7 +124,13 @@ class _Session:
         self.checkpoints = Checkpoints(
             self.folder.checkpoints, data_fingerprint=self.data.fingerprint
         )
-        self.loop = self._loop(self.data, self.model)
+        self.loop = new_loop(
+            settings,
+            self.data,
+            self.model,
+            keep_refresh=self.checkpoints.keep_refresh,
+            precision=self.precision,
+        )
         self.loop.watch = LossWatch(source_rows=lambda rows: source_rows(data, settings)[rows])
         self.selection = Selection(
             folder=self.folder,
@@ -168,124 +150,28 @@ class _Session:
         self.step_log = log
         self.reporters = [*self.reporters, log]
 
-    def _new_model(self, dataset: Dataset) -> tuple[Model, Any]:
-        settings = self.settings
-        generator = torch.Generator().manual_seed(step_seed(settings.seed, 0, (5,)))
-        texts = all_texts(dataset, settings.data.text)
-        # Layers draw their first weights from torch's own generator: seeded, then given back.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(step_seed(settings.seed, 0, (6,)))
-            encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
-            return build_model(settings, encoder, len(dataset.labels)), tokenizer
-
     def _begun(self) -> bool:
         file = self.folder.path / "models.json"
         names = read_json(file, error=RunError).values() if file.is_file() else ()
         trained = any(Path(name).name != UNTRAINED for name in names)
         return trained or any(self.folder.checkpoints.glob("step-*"))
 
-    def _loop(self, data: Prepared, model: Model) -> Loop:
-        s = self.settings
-        train = data.dataset["train"]
-        targets = train.filtered_targets()
-        pools = PoolBuilder(
-            targets,
-            train.filters,
-            positives_per_query=s.pool.positives,
-            negatives_per_query=s.pool.negatives,
-            most_labels=s.pool.most_labels,
-            extra_positives=s.pool.extra_positives,
-        )
-        refresher = Refresher(
-            data.queries,
-            data.labels,
-            targets,
-            train.filters,
-            cluster_size=s.batches.cluster_size or s.batches.size,
-            negatives_kept=s.pool.negatives * s.batches.refresh_epochs,
-            seed=s.seed,
-            precision=self.precision,
-        )
-        assert s.train.lr_encoder is not None
-        assert s.train.lr_heads is not None
-        return Loop(
-            model=model,
-            optimizers=Optimizers(
-                model,
-                lr_encoder=s.train.lr_encoder,
-                lr_heads=s.train.lr_heads,
-                lr_labels=s.train.lr_labels,
-                weight_decay=s.train.weight_decay,
-            ),
-            losses=build_losses(s.loss),
-            maker=BatchMaker(
-                data.queries, data.labels, pools, seed=s.seed, encode_labels="dual" in model.heads
-            ),
-            refresh=refresher if s.batches.clustered or s.pool.negatives else None,
-            keep_refresh=self.checkpoints.keep_refresh,
-            n_queries=len(data.queries),
-            batch_size=s.batches.size,
-            n_epochs=s.train.epochs,
-            refresh_epochs=s.batches.refresh_epochs,
-            first_refresh=s.batches.first_refresh,
-            clustered=s.batches.clustered,
-            warmup=s.train.warmup,
-            clip_norm=s.train.clip_norm,
-            precision=self.precision,
-            seed=s.seed,
-        )
-
     def _write_start(self, data: Dataset) -> None:
         """Label vectors from texts, then everything a resume needs, before the first step."""
         if self.model.label_vectors is not None and self.settings.model.label_init == "text":
-            _start_from_texts_(self.model, self.data, self.precision)
-        self.folder.models.mkdir(exist_ok=True)
+            start.start_from_texts_(self.model, self.data, precision=self.precision)
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
-        start = self.folder.models / UNTRAINED
-        save_model(start, self.model, self.data.tokenizer, self.reading)
-        self.folder.point(best=start, last=start)
-        self._write_examples()
-        self._write_config(data, fingerprint=self.data.fingerprint)
+        start.write_untrained(self.folder, self.model, self.data, self.reading)
+        start.write_examples(self.folder, self.data, self.settings)
+        start.write_config(
+            self.folder,
+            self.settings,
+            data,
+            device=self.device,
+            fingerprint=self.data.fingerprint,
+        )
         self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
-
-    def _write_config(self, data: Dataset, *, fingerprint: str | None = None) -> None:
-        self.folder.path.mkdir(parents=True, exist_ok=True)
-        write_json(
-            self.folder.config,
-            {
-                "umpteen": umpteen.__version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-                "device": str(self.device),
-                "data": {"name": data.name, "fingerprint": fingerprint},
-                "labels": data.labels.fingerprint,
-                "config": configs.to_json(self.settings),
-            },
-        )
-
-    def _write_examples(self) -> None:
-        name = "validation" if "validation" in self.data.dataset else "train"
-        split, labels = self.data.dataset[name], self.data.dataset.labels
-        rows = np.sort(
-            np.random.default_rng([self.settings.seed, 7]).permutation(len(split))[:N_EXAMPLES]
-        )
-        chosen = split.select(rows)
-        truth = chosen.filtered_targets()
-        with (
-            atomic_file(self.folder.examples) as temporary,
-            temporary.open("w", encoding="utf-8") as out,
-        ):
-            for row, text in enumerate(chosen.texts(self.settings.data.text)):
-                own = truth.indices[truth.indptr[row] : truth.indptr[row + 1]]
-                filtered = chosen.filters[chosen.filters[:, 0] == row, 1]
-                line = {
-                    "text": text,
-                    "labels": [labels.ids[label] for label in own],
-                    "filtered": [labels.ids[label] for label in filtered],
-                    "split": name,
-                }
-                out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
     # -- training -----------------------------------------------------------------------------
 
@@ -364,17 +250,3 @@ class _Session:
             metrics, best = result
             for reporter in self.reporters:
                 reporter.validation(at.epoch, metrics, best=best)
-
-
-def _start_from_texts_(model: Model, data: Prepared, precision: str) -> None:
-    from umpteen.compute.encoding import encode_all
-    from umpteen.compute.precision import autocast
-
-    assert model.label_vectors is not None
-    device = model.label_vectors.device
-    was_training = model.training
-    model.eval()
-    with autocast(precision, device):
-        vectors = encode_all(lambda t: model.classifier(model.encode(t).float()), data.labels)
-    model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
-    model.train(was_training)

@@ -1,0 +1,110 @@
+"""The parts of a run, made from its settings: a new model, and the loop around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from umpteen.build import build_encoder, build_losses, build_model
+from umpteen.config import RunConfig
+from umpteen.data.dataset import Dataset
+from umpteen.data.pool import PoolBuilder
+from umpteen.data.samplers import step_seed
+from umpteen.model.model import Model
+from umpteen.training.batch import BatchMaker
+from umpteen.training.loop import Loop
+from umpteen.training.optim import Optimizers
+from umpteen.training.prepare import Prepared, all_texts
+from umpteen.training.refresh import Refreshed, Refresher
+
+
+def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
+    """An untrained model and its tokenizer; a pure function of settings and texts.
+
+    Args:
+        settings: The run's settings, with open ones filled in.
+        dataset: From ``training_splits``.
+
+    Returns:
+        The model on the CPU, and a ``tokenizers.Tokenizer``.
+    """
+    generator = torch.Generator().manual_seed(step_seed(settings.seed, 0, (5,)))
+    texts = all_texts(dataset, settings.data.text)
+    # Layers draw their first weights from torch's own generator: seeded, then given back.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(step_seed(settings.seed, 0, (6,)))
+        encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
+        return build_model(settings, encoder, len(dataset.labels)), tokenizer
+
+
+def new_loop(
+    settings: RunConfig,
+    data: Prepared,
+    model: Model,
+    *,
+    keep_refresh: Callable[[Refreshed, int], None],
+    precision: str,
+) -> Loop:
+    """The training loop at its beginning.
+
+    Args:
+        settings: The run's settings, with open ones filled in.
+        data: What is trained on.
+        model: On its device.
+        keep_refresh: Told of every new refresh.
+        precision: Of the encoder.
+
+    Returns:
+        The loop.
+    """
+    s = settings
+    train = data.dataset["train"]
+    targets = train.filtered_targets()
+    pools = PoolBuilder(
+        targets,
+        train.filters,
+        positives_per_query=s.pool.positives,
+        negatives_per_query=s.pool.negatives,
+        most_labels=s.pool.most_labels,
+        extra_positives=s.pool.extra_positives,
+    )
+    refresher = Refresher(
+        data.queries,
+        data.labels,
+        targets,
+        train.filters,
+        cluster_size=s.batches.cluster_size or s.batches.size,
+        negatives_kept=s.pool.negatives * s.batches.refresh_epochs,
+        seed=s.seed,
+        precision=precision,
+    )
+    assert s.train.lr_encoder is not None
+    assert s.train.lr_heads is not None
+    return Loop(
+        model=model,
+        optimizers=Optimizers(
+            model,
+            lr_encoder=s.train.lr_encoder,
+            lr_heads=s.train.lr_heads,
+            lr_labels=s.train.lr_labels,
+            weight_decay=s.train.weight_decay,
+        ),
+        losses=build_losses(s.loss),
+        maker=BatchMaker(
+            data.queries, data.labels, pools, seed=s.seed, encode_labels="dual" in model.heads
+        ),
+        refresh=refresher if s.batches.clustered or s.pool.negatives else None,
+        keep_refresh=keep_refresh,
+        n_queries=len(data.queries),
+        batch_size=s.batches.size,
+        n_epochs=s.train.epochs,
+        refresh_epochs=s.batches.refresh_epochs,
+        first_refresh=s.batches.first_refresh,
+        clustered=s.batches.clustered,
+        warmup=s.train.warmup,
+        clip_norm=s.train.clip_norm,
+        precision=precision,
+        seed=s.seed,
+    )

@@ -1,0 +1,90 @@
+"""What a run writes before its first step, so that it can be resumed and looked at from then on."""
+
+from __future__ import annotations
+
+import json
+import platform
+
+import numpy as np
+import torch
+
+import umpteen
+from umpteen import config as configs
+from umpteen.config import RunConfig
+from umpteen.data.dataset import Dataset, Split
+from umpteen.data.labels import LabelSet
+from umpteen.files import atomic_file, write_json
+from umpteen.model.model import Model
+from umpteen.model.storage import Reading, save_model
+from umpteen.model.vectors import encode_texts
+from umpteen.runs import UNTRAINED, RunFolder
+from umpteen.training.prepare import Prepared
+
+N_EXAMPLES = 1000
+
+
+def write_config(
+    folder: RunFolder,
+    settings: RunConfig,
+    data: Dataset,
+    *,
+    device: torch.device,
+    fingerprint: str | None = None,
+) -> None:
+    """Write the settings as resolved, with versions and fingerprints."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    write_json(
+        folder.config,
+        {
+            "umpteen": umpteen.__version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": str(device),
+            "data": {"name": data.name, "fingerprint": fingerprint},
+            "labels": data.labels.fingerprint,
+            "config": configs.to_json(settings),
+        },
+    )
+
+
+def write_untrained(folder: RunFolder, model: Model, data: Prepared, reading: Reading) -> None:
+    """Write the model as it is before the first step, and name it best and last."""
+    folder.models.mkdir(exist_ok=True)
+    start = folder.models / UNTRAINED
+    save_model(start, model, data.tokenizer, reading)
+    folder.point(best=start, last=start)
+
+
+def write_examples(folder: RunFolder, data: Prepared, settings: RunConfig) -> None:
+    """Keep some validation queries with their labels, for the report and for index recall."""
+    name = "validation" if "validation" in data.dataset else "train"
+    split = data.dataset[name]
+    rng = np.random.default_rng([settings.seed, 7])
+    chosen = split.select(np.sort(rng.permutation(len(split))[:N_EXAMPLES]))
+    with (
+        atomic_file(folder.examples) as temporary,
+        temporary.open("w", encoding="utf-8") as out,
+    ):
+        texts = chosen.texts(settings.data.text)
+        for row, text in enumerate(texts):
+            line = {"text": text, **_ids(chosen, row, data.dataset.labels), "split": name}
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _ids(split: Split, row: int, labels: LabelSet) -> dict[str, list[str]]:
+    filtered = set(split.filters[split.filters[:, 0] == row, 1].tolist())
+    own = split.targets.indices[split.targets.indptr[row] : split.targets.indptr[row + 1]]
+    return {
+        "labels": [labels.ids[label] for label in own.tolist() if label not in filtered],
+        "filtered": [labels.ids[label] for label in sorted(filtered)],
+    }
+
+
+def start_from_texts_(model: Model, data: Prepared, *, precision: str) -> None:
+    """Make each label's vector the classifier head's unit vector of the label's text."""
+    assert model.label_vectors is not None
+    was_training = model.training
+    model.eval()
+    vectors = encode_texts(model, data.labels, model.classifier, precision=precision)
+    model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
+    model.train(was_training)
