@@ -136,3 +136,18 @@ def test_a_table_in_float32_counts_as_well():
     again = RowAdamW([narrow], **OPTIONS)
     again.load_state_dict(optimizer.state_dict())
     assert again.state[narrow]["touched"].dtype == torch.int32
+
+
+def test_a_dense_gradient_moves_every_row_as_by_adamw(monkeypatch):
+    monkeypatch.setattr("umpteen.training.row_adamw.ROWS_AT_ONCE", 3)  # blocks that do not divide 7
+    torch.manual_seed(3)
+    ours = torch.nn.Parameter(torch.randn(7, 4, dtype=torch.float64))
+    theirs = torch.nn.Parameter(ours.detach().clone())
+    options = {"lr": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.2}
+    first, second = RowAdamW([ours], **options), torch.optim.AdamW([theirs], **options)
+    for _ in range(5):
+        gradient = torch.randn(7, 4, dtype=torch.float64)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        first.step()
+        second.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+ROWS_AT_ONCE = 1 << 16
 
 
 class RowAdamW(torch.optim.Optimizer):
@@ -25,7 +27,7 @@ class RowAdamW(torch.optim.Optimizer):
     updated exactly as by ``torch.optim.AdamW``.
 
     Args:
-        params: Parameters or groups; gradients must be sparse with one sparse dimension.
+        params: Parameters or groups; gradients are sparse with one sparse dimension, or dense.
         lr: Learning rate.
         betas: Decay of the moments.
         eps: Added to the denominator.
@@ -77,19 +79,39 @@ class RowAdamW(torch.optim.Optimizer):
                 len(parameter), dtype=torch.int32, device=parameter.device
             )
         state["step"] += 1
-        step = state["step"]
-        gradient = parameter.grad.coalesce()  # type: ignore[union-attr]
-        rows, values = gradient.indices()[0], gradient.values()  # (R,), (R, D)
-        beta1, beta2 = group["betas"]
-        skipped = (step - state["touched"][rows]).to(values.dtype).unsqueeze(1)  # (R, 1), t - u
-        mean = state["mean"][rows] * beta1**skipped + (1 - beta1) * values
-        square = state["square"][rows] * beta2**skipped + (1 - beta2) * values * values
-        weights = parameter[rows]
-        if group["weight_decay"]:
-            weights = weights * (1 - group["lr"] * group["weight_decay"]) ** skipped
-        denominator = (square / (1 - beta2**step)).sqrt() + group["eps"]
-        weights = weights - group["lr"] * (mean / (1 - beta1**step)) / denominator
-        parameter.index_copy_(0, rows, weights)
-        state["mean"].index_copy_(0, rows, mean)
-        state["square"].index_copy_(0, rows, square)
-        state["touched"][rows] = step
+        for rows, values in _pieces(parameter.grad):
+            _update_rows(parameter, state, group, rows, values)
+
+
+def _pieces(gradient: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows that have a gradient, (R,), and their gradients, (R, D).
+
+    A dense gradient (an objective over all labels) comes in blocks, so that an update never needs
+    further memory of the table's size.
+    """
+    if gradient.is_sparse:
+        gradient = gradient.coalesce()
+        yield gradient.indices()[0], gradient.values()
+        return
+    for start in range(0, len(gradient), ROWS_AT_ONCE):
+        values = gradient[start : start + ROWS_AT_ONCE]
+        yield torch.arange(start, start + len(values), device=gradient.device), values
+
+
+def _update_rows(
+    parameter: Tensor, state: dict[str, Any], group: dict[str, Any], rows: Tensor, values: Tensor
+) -> None:
+    step = state["step"]
+    beta1, beta2 = group["betas"]
+    skipped = (step - state["touched"][rows]).to(values.dtype).unsqueeze(1)  # (R, 1), t - u
+    mean = state["mean"][rows] * beta1**skipped + (1 - beta1) * values
+    square = state["square"][rows] * beta2**skipped + (1 - beta2) * values * values
+    weights = parameter[rows]
+    if group["weight_decay"]:
+        weights = weights * (1 - group["lr"] * group["weight_decay"]) ** skipped
+    denominator = (square / (1 - beta2**step)).sqrt() + group["eps"]
+    weights = weights - group["lr"] * (mean / (1 - beta1**step)) / denominator
+    parameter.index_copy_(0, rows, weights)
+    state["mean"].index_copy_(0, rows, mean)
+    state["square"].index_copy_(0, rows, square)
+    state["touched"][rows] = step
