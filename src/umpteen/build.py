@@ -122,8 +122,10 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
 def build_losses(config: LossConfig) -> Losses:
     """The objectives and their weights."""
     return Losses(
-        dual=resolve(OBJECTIVES, config.dual, kind="objective")(),
-        classifier=resolve(OBJECTIVES, config.classifier, kind="objective")(),
+        dual=_objective(config.dual, config.dual_options, "loss.dual_options"),
+        classifier=_objective(
+            config.classifier, config.classifier_options, "loss.classifier_options"
+        ),
         reduction=resolve(REDUCTIONS, config.reduction, kind="reduction"),
         bce_objective=resolve(OBJECTIVES, "bce", kind="objective")(),
         bce_reduction=resolve(REDUCTIONS, "pal", kind="reduction"),
@@ -132,3 +134,11 @@ def build_losses(config: LossConfig) -> Losses:
         classifier_forward=config.classifier_forward,
         bce=config.bce,
     )
+
+
+def _objective(name: str, options: dict[str, Any], key: str) -> Any:
+    part = resolve(OBJECTIVES, name, kind="objective")
+    try:
+        return part(**options)
+    except TypeError as error:
+        raise ConfigError(f"{key} do not fit the objective {name!r}: {error}") from error

@@ -80,10 +80,14 @@ class LossConfig:
 
     dual: str = "decoupled_softmax"
     """Objective of the dual head."""
+    dual_options: dict[str, Any] = field(default_factory=dict)
+    """Its further arguments, such as ``{k = 5}`` for ``soft_top_k``."""
     classifier: str = "decoupled_softmax"
     """Objective of the classifier."""
+    classifier_options: dict[str, Any] = field(default_factory=dict)
+    """Its further arguments."""
     reduction: str = "pal-n"
-    """How a query's positives are weighed: ``pal-n`` (mean) or ``pal`` (sum)."""
+    """How a query's positives are weighed: ``pal-n`` (mean), ``pal`` (sum), ``pol`` (one drawn)."""
     dual_share: float = 0.5
     """lambda: weight of the dual head's loss; the classifier's is the rest."""
     dual_forward: float = 0.5
@@ -98,6 +102,8 @@ class LossConfig:
 class PoolConfig:
     """Which labels a batch sees."""
 
+    scope: str = "batch"
+    """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks."""
     positives: int = 3
     """beta: positives drawn for each query."""
     negatives: int = 6
@@ -106,6 +112,10 @@ class PoolConfig:
     """Cap on the pool; 0 for none."""
     extra_positives: int = 0
     """Further positives per query for the classifier alone."""
+    chunk_tokens: int = 32768
+    """With scope ``all``: tokens of label texts that are encoded, and trained through, at once."""
+    memory_mib: int = 512
+    """With scope ``all``: what a block of scores may take."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,7 @@ class RunConfig:
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     model: ModelConfig = ModelConfig()
-    loss: LossConfig = LossConfig()
+    loss: LossConfig = field(default_factory=LossConfig)
     pool: PoolConfig = PoolConfig()
     batches: BatchConfig = BatchConfig()
     train: TrainConfig = TrainConfig()
@@ -218,6 +228,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
     for key in (
         "data.max_tokens", "encoder.dim", "encoder.vocabulary", "model.dim",
         "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
+        "pool.chunk_tokens", "pool.memory_mib",
         "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
     ):  # fmt: skip
         yield key, get(c, key), "above 0", get(c, key) > 0

@@ -7,6 +7,7 @@ labels. No tokens and no vectors here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +35,42 @@ class Pool:
     """(M, 2) (query position, pool position) pairs that count neither way."""
 
 
+class PoolSource(Protocol):
+    """Whatever says which labels a batch is trained on."""
+
+    def build(
+        self, queries: Rows, rng: np.random.Generator, negatives: NDArray[np.integer] | None = None
+    ) -> Pool:
+        """The pool of a batch; nothing but the arguments decides it."""
+
+
+class AllLabels:
+    """Every label, for every batch: what an objective over the whole label space needs.
+
+    Args:
+        targets: CSR (N, L), filter pairs already removed.
+        filters: (M, 2) (query row, label row) pairs that are neither positive nor negative.
+    """
+
+    def __init__(self, targets: sp.csr_matrix, filters: Rows) -> None:
+        self._targets = targets
+        self._filters = _filter_matrix(filters, targets.shape)
+        self._labels = np.arange(targets.shape[1])
+
+    def build(
+        self, queries: Rows, rng: np.random.Generator, negatives: NDArray[np.integer] | None = None
+    ) -> Pool:
+        """All labels, with every positive and every filter pair of these queries."""
+        rows, cols, values = _entries(self._targets, queries)
+        ignored_rows, ignored_cols, _ = _entries(self._filters, queries)
+        return Pool(
+            labels=self._labels,
+            n_text=len(self._labels),
+            positives=Positives(rows, cols, values),
+            ignored=np.column_stack([ignored_rows, ignored_cols]),
+        )
+
+
 class PoolBuilder:
     """Draws pools from a training matrix.
 
@@ -58,11 +95,7 @@ class PoolBuilder:
         extra_positives: int = 0,
     ) -> None:
         self._targets = targets
-        order = np.lexsort((filters[:, 1], filters[:, 0]))
-        self._filters = sp.csr_matrix(
-            (np.ones(len(filters), np.int8), (filters[order, 0], filters[order, 1])),
-            shape=targets.shape,
-        )
+        self._filters = _filter_matrix(filters, targets.shape)
         self._beta = positives_per_query
         self._eta = negatives_per_query
         self._cap = most_labels
@@ -106,6 +139,11 @@ class PoolBuilder:
             positives=Positives(rows[inside], places[inside], values[inside]),
             ignored=np.column_stack([ignored_rows[kept], ignored_places[kept]]),
         )
+
+
+def _filter_matrix(filters: Rows, shape: tuple[int, int]) -> sp.csr_matrix:
+    ones = np.ones(len(filters), np.int8)
+    return sp.csr_matrix((ones, (filters[:, 0], filters[:, 1])), shape=shape)
 
 
 def _entries(matrix: sp.csr_matrix, queries: Rows) -> tuple[Rows, Rows, NDArray[np.float32]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.data.pool import Pool, PoolBuilder
+from umpteen.data.pool import Pool, PoolSource
 from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.types import Ragged
@@ -37,14 +37,14 @@ class BatchMaker:
         labels: Tokens of the labels.
         pools: Draws the pools.
         seed: The run's seed.
-        encode_labels: Whether label texts are needed (a dual head is trained).
+        encode_labels: Whether the batch carries the tokens of its pool's labels.
     """
 
     def __init__(
         self,
         queries: TokenStore,
         labels: TokenStore,
-        pools: PoolBuilder,
+        pools: PoolSource,
         *,
         seed: int,
         encode_labels: bool,

@@ -18,7 +18,6 @@ from umpteen.model.model import Model
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
-from umpteen.training.step import Losses, batch_loss
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,8 @@ class Loop:
 
     model: Model
     optimizers: Optimizers
-    losses: Losses
+    loss_of: Callable[[Model, Batch, int], torch.Tensor]
+    """The loss of a batch, a scalar; the number is the step's seed."""
     maker: BatchMaker
     refresh: Callable[[Model, int], Refreshed] | None
     """Makes clusters and negatives from the model; None for random batches throughout."""
@@ -142,7 +142,6 @@ class Loop:
     clustered: bool
     warmup: float
     clip_norm: float
-    precision: str
     seed: int
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
@@ -211,8 +210,9 @@ class Loop:
 
     def _step(self, batch: Batch, factor: float) -> None:
         at = self.position
-        torch.manual_seed(step_seed(self.seed, at.step, (4,)))  # dropout; forked, not the caller's
-        loss = batch_loss(self.model, batch, self.losses, precision=self.precision)
+        seed = step_seed(self.seed, at.step, (4,))
+        torch.manual_seed(seed)  # dropout; forked, not the caller's
+        loss = self.loss_of(self.model, batch, seed)
         loss.backward()
         self.optimizers.step(factor, clip_norm=self.clip_norm)
         self.watch.push(

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 
 from umpteen.build import build_encoder, build_losses, build_model
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.data.pool import PoolBuilder
+from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
 from umpteen.data.samplers import step_seed
 from umpteen.model.model import Model
-from umpteen.training.batch import BatchMaker
+from umpteen.training.all_labels import AllLabelLoss
+from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.loop import Loop
 from umpteen.training.optim import Optimizers
 from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
+from umpteen.training.step import batch_loss
 
 
 def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
@@ -62,21 +67,15 @@ def new_loop(
     s = settings
     train = data.dataset["train"]
     targets = train.filtered_targets()
-    pools = PoolBuilder(
-        targets,
-        train.filters,
-        positives_per_query=s.pool.positives,
-        negatives_per_query=s.pool.negatives,
-        most_labels=s.pool.most_labels,
-        extra_positives=s.pool.extra_positives,
-    )
+    # Against all labels there is nothing to draw, so nothing is mined.
+    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope == "batch" else 0
     refresher = Refresher(
         data.queries,
         data.labels,
         targets,
         train.filters,
         cluster_size=s.batches.cluster_size or s.batches.size,
-        negatives_kept=s.pool.negatives * s.batches.refresh_epochs,
+        negatives_kept=mined,
         seed=s.seed,
         precision=precision,
     )
@@ -91,11 +90,15 @@ def new_loop(
             lr_labels=s.train.lr_labels,
             weight_decay=s.train.weight_decay,
         ),
-        losses=build_losses(s.loss),
+        loss_of=_loss_of(s, data, precision),
         maker=BatchMaker(
-            data.queries, data.labels, pools, seed=s.seed, encode_labels="dual" in model.heads
+            data.queries,
+            data.labels,
+            _pools(s, targets, train.filters),
+            seed=s.seed,
+            encode_labels="dual" in model.heads and s.pool.scope == "batch",
         ),
-        refresh=refresher if s.batches.clustered or s.pool.negatives else None,
+        refresh=refresher if s.batches.clustered or mined else None,
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -105,6 +108,33 @@ def new_loop(
         clustered=s.batches.clustered,
         warmup=s.train.warmup,
         clip_norm=s.train.clip_norm,
-        precision=precision,
         seed=s.seed,
     )
+
+
+def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> PoolSource:
+    if s.pool.scope == "all":
+        return AllLabels(targets, filters)
+    return PoolBuilder(
+        targets,
+        filters,
+        positives_per_query=s.pool.positives,
+        negatives_per_query=s.pool.negatives,
+        most_labels=s.pool.most_labels,
+        extra_positives=s.pool.extra_positives,
+    )
+
+
+def _loss_of(
+    s: RunConfig, data: Prepared, precision: str
+) -> Callable[[Model, Batch, int], torch.Tensor]:
+    losses = build_losses(s.loss)
+    if s.pool.scope == "all":
+        return AllLabelLoss(
+            losses,
+            data.labels,
+            precision,
+            chunk_tokens=s.pool.chunk_tokens,
+            memory_bytes=s.pool.memory_mib << 20,
+        )
+    return lambda model, batch, seed: batch_loss(model, batch, losses, precision=precision)

@@ -45,13 +45,18 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     encoded = at_least_float32(encoded)
     n_queries = len(batch.queries)
     queries = encoded[:n_queries]
-    share = losses.dual_share if len(model.heads) == 2 else float("dual" in model.heads)
+    share = dual_share(model, losses)
     total = torch.zeros((), device=device)
     if "dual" in model.heads and share > 0:
         total = total + share * _dual_loss(model, batch, losses, queries, encoded[n_queries:])
     if "classifier" in model.heads and share < 1:
         total = total + (1 - share) * _classifier_loss(model, batch, losses, queries)
     return total
+
+
+def dual_share(model: Model, losses: Losses) -> float:
+    """Lambda for this model: with one head its loss counts alone."""
+    return losses.dual_share if len(model.heads) == 2 else float("dual" in model.heads)
 
 
 def _dual_loss(

@@ -1,0 +1,118 @@
+"""The loss of one batch over every label: label texts encoded in chunks, scores in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from umpteen.compute.grad_cache import Side, cached_vectors
+from umpteen.compute.label_blocks import streamed_loss
+from umpteen.compute.precision import at_least_float32, autocast
+from umpteen.data.tokens import TokenStore
+from umpteen.model.model import Model
+from umpteen.training.batch import Batch
+from umpteen.training.step import Losses, dual_share
+from umpteen.types import Ragged
+
+
+@dataclass(frozen=True)
+class AllLabelLoss:
+    """lambda L_D + (1 - lambda) L_C of a batch, each over all labels; see ``step.batch_loss``.
+
+    Neither the (B, L) scores nor more than one chunk's graph of the label encoder are ever held.
+    """
+
+    losses: Losses
+    labels: TokenStore
+    precision: str
+    chunk_tokens: int
+    """Padded tokens of label texts in a chunk."""
+    memory_bytes: int
+    """What a block of scores may take."""
+    chunks: list[np.ndarray] = field(init=False)
+    """Label rows of each chunk, short texts with short ones."""
+    order: np.ndarray = field(init=False)
+    """(L,) where each label's row is among the chunks' rows."""
+
+    def __post_init__(self) -> None:
+        lengths = self.labels.lengths
+        rows = np.argsort(lengths, kind="stable")
+        object.__setattr__(self, "chunks", cut_by_tokens(rows, lengths, self.chunk_tokens))
+        object.__setattr__(self, "order", np.argsort(rows, kind="stable"))
+
+    def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
+        """The loss, a scalar; differentiable once."""
+        device = next(model.parameters()).device
+        queries = self._encode(model, batch.tokens)
+        share = dual_share(model, self.losses)
+        total = torch.zeros((), device=device)
+        if "dual" in model.heads and share > 0:
+            total = total + share * self._dual(model, batch, queries, seed)
+        if "classifier" in model.heads and share < 1:
+            total = total + (1 - share) * self._classifier(model, batch, queries)
+        return total
+
+    def _encode(self, model: Model, tokens: Ragged) -> Tensor:
+        with autocast(self.precision, next(model.parameters()).device):
+            encoded = model.encode(tokens)
+        return at_least_float32(encoded)
+
+    def _dual(self, model: Model, batch: Batch, queries: Tensor, seed: int) -> Tensor:
+        side = Side(
+            lambda rows: model.dual(self._encode(model, self.labels.take(rows))), self.chunks
+        )
+        vectors = cached_vectors(side, seed=seed)  # (L, D), in the order of the chunks
+        vectors = vectors[torch.from_numpy(self.order).to(vectors.device)]
+        stream = self._stream(batch, model.dual(queries), vectors, model.log_scales[0].exp())
+        losses = self.losses
+        return stream(losses.dual, losses.reduction, losses.dual_forward)
+
+    def _classifier(self, model: Model, batch: Batch, queries: Tensor) -> Tensor:
+        assert model.label_vectors is not None
+        vectors = model.label_dropout(model.label_vectors)
+        scale = model.log_scales[1].exp()
+        stream = self._stream(batch, model.classifier(queries), vectors, scale)
+        losses = self.losses
+        loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
+        if losses.bce:
+            loss = loss + losses.bce * stream(losses.bce_objective, losses.bce_reduction, 1.0)
+        return loss
+
+    def _stream(
+        self, batch: Batch, queries: Tensor, vectors: Tensor, scale: Tensor
+    ) -> Callable[..., Tensor]:
+        def loss(objective: object, reduction: Callable[..., Tensor], forward: float) -> Tensor:
+            return streamed_loss(
+                objective,
+                reduction,
+                queries,
+                vectors,
+                batch.pool.positives,
+                scale=scale,
+                ignored=batch.pool.ignored,
+                forward=forward,
+                memory_bytes=self.memory_bytes,
+            )
+
+        return loss
+
+
+def cut_by_tokens(rows: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndarray]:
+    """Cut rows, ascending by length, into chunks of at most ``most`` padded tokens.
+
+    Example:
+        >>> [c.tolist() for c in cut_by_tokens(np.array([2, 0, 1]), np.array([3, 4, 1]), 6)]
+        [[2], [0], [1]]
+    """
+    chunks = []
+    stop = len(rows)
+    while stop > 0:
+        size = max(1, most // max(1, int(lengths[rows[stop - 1]])))
+        start = max(0, stop - size)
+        chunks.append(rows[start:stop])
+        stop = start
+    return chunks[::-1]

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+
+from umpteen.build import build_losses, load_config
+from umpteen.config import preset_names
+from umpteen.data.pool import AllLabels, Pool, PoolBuilder
+from umpteen.data.tokens import TokenStore
+from umpteen.model.frugal.bag import BagEncoder
+from umpteen.model.model import Model
+from umpteen.objectives import OBJECTIVES
+from umpteen.training.all_labels import AllLabelLoss, cut_by_tokens
+from umpteen.training.batch import BatchMaker
+from umpteen.training.run import train
+from umpteen.training.step import batch_loss
+from umpteen.types import Positives
+
+N_TOKENS = 30
+
+
+def token_store(n, seed):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 9, n)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return TokenStore(rng.integers(0, N_TOKENS, offsets[-1]).astype(np.int32), offsets)
+
+
+def model_of(heads, n_labels):
+    torch.manual_seed(1)
+    encoder = BagEncoder(torch.randn(N_TOKENS, 6), hidden=5, dropout=0.0)
+    model = Model(encoder, heads=heads, dim=4, n_labels=n_labels, dropout=0.0)
+    if model.label_vectors is not None:
+        torch.nn.init.normal_(model.label_vectors)
+    return model.double()
+
+
+def gradients(model):
+    return {
+        name: p.grad.to_dense() if p.grad.is_sparse else p.grad
+        for name, p in model.named_parameters()
+        if p.grad is not None
+    }
+
+
+@pytest.mark.parametrize("heads", [("dual",), ("classifier",), ("dual", "classifier")])
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+def test_all_labels_in_chunks_equal_one_pool_of_all_labels(tiny_data, heads, objective):
+    """Loss and every gradient, in float64, with filters, both directions and the added BCE."""
+    train_split = tiny_data["train"]
+    targets, filters = train_split.filtered_targets(), np.array([[0, 3], [2, 5], [2, 6]])
+    queries, labels = token_store(len(train_split), 2), token_store(targets.shape[1], 3)
+    settings = [f"loss.dual={objective}", f"loss.classifier={objective}", "loss.bce=0.3"]
+    losses = build_losses(load_config("unidec", [*settings, "loss.dual_forward=0.7"]).loss)
+    rows = np.array([0, 2, 5, 7, 11])
+    pools = AllLabels(targets, filters)
+    maker = BatchMaker(queries, labels, pools, seed=1, encode_labels="dual" in heads)
+    whole = model_of(heads, targets.shape[1])
+    expected = batch_loss(whole, maker.make(rows, 0), losses, precision="fp32")
+    expected.backward()
+
+    chunked = model_of(heads, targets.shape[1])
+    loss_of = AllLabelLoss(losses, labels, "fp32", chunk_tokens=37, memory_bytes=10_000)
+    assert len(loss_of.chunks) > 3
+    alone = BatchMaker(queries, labels, pools, seed=1, encode_labels=False)
+    loss = loss_of(chunked, alone.make(rows, 0), 99)
+    loss.backward()
+
+    torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-12)
+    ours, theirs = gradients(chunked), gradients(whole)
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-8, atol=1e-11, msg=name)
+
+
+def test_the_pool_of_all_labels_has_every_positive_and_filter(tiny_data):
+    split = tiny_data["train"]
+    queries = np.array([4, 1, 9])
+    filters = np.array([[1, 0], [4, 2], [50, 1]])
+    pool = AllLabels(split.targets, filters).build(queries, np.random.default_rng(0))
+    assert isinstance(pool, Pool)
+    assert isinstance(pool.positives, Positives)
+    assert pool.labels.tolist() == list(range(split.targets.shape[1]))
+    dense = np.zeros((3, split.targets.shape[1]), np.float32)
+    dense[pool.positives.rows, pool.positives.cols] = pool.positives.targets
+    np.testing.assert_array_equal(dense, split.targets[queries].toarray())
+    assert sorted(map(tuple, pool.ignored.tolist())) == [(0, 2), (1, 0)]
+    drawn = PoolBuilder(split.targets, filters, positives_per_query=99, negatives_per_query=0)
+    small = drawn.build(queries, np.random.default_rng(0))
+    assert len(small.positives) == len(pool.positives)
+
+
+@pytest.mark.parametrize("most", [1, 7, 20, 1000])
+def test_chunks_hold_every_label_once_and_no_more_padded_tokens_than_allowed(most):
+    lengths = np.random.default_rng(0).integers(1, 9, 57)
+    rows = np.argsort(lengths, kind="stable")
+    chunks = cut_by_tokens(rows, lengths, most)
+    assert np.concatenate(chunks).tolist() == rows.tolist()
+    for chunk in chunks:
+        assert len(chunk) == 1 or len(chunk) * lengths[chunk].max() <= most
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_trains_and_answers(tiny_data, tmp_path, preset):
+    settings = [
+        "train.epochs=2", "batches.size=16", "encoder.name=bag", "encoder.table=random",
+        "encoder.dim=16", "model.dim=8", "validation.every_epochs=1", "train.lr_encoder=0.01",
+        "pool.chunk_tokens=64",
+    ]  # fmt: skip
+    predictor = train(tiny_data, out=tmp_path / "run", preset=preset, overrides=settings)
+    top = predictor.predict(["a text"], k=3)
+    assert top.rows.shape == (1, 3)
+    assert np.isfinite(top.scores).all()
