@@ -330,3 +330,31 @@ def test_the_block_follows_from_the_memory():
     assert fitting_block(1024, 256, torch.float32, None) == fitting_block(
         1024, 256, torch.float32, 1 << 29
     )
+
+
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.gpu
+@on_gpu
+@every_pair
+def test_on_a_gpu_it_equals_the_host_and_never_waits(objective, reduction):
+    if reduction == "pol":
+        pytest.skip("a GPU's generator draws otherwise")
+    queries, labels, scale, positives, ignored = make_case(15)
+    base, weigh = parts(objective, reduction)
+    results = []
+    for device in ("cpu", "cuda"):
+        placed = [v.detach().to(device).requires_grad_() for v in (queries, labels, scale)]
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            loss = streamed_loss(
+                base, weigh, *placed[:2], positives,
+                scale=placed[2], ignored=ignored, forward=0.3, block_size=4,
+            )  # fmt: skip
+            found = torch.autograd.grad(loss, placed)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        results.append([value.cpu() for value in (loss.detach(), *found)])
+    assert_same(results)

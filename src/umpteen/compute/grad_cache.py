@@ -142,9 +142,9 @@ def _encode(
         for options in autocasts:
             stack.enter_context(torch.autocast(**options))
         vectors = side.encode(chunk)
-    # Autocast keeps the weights it casts until its outermost context ends: from the first pass
-    # without a graph, which would take the gradient of whatever uses them next, and from the second
-    # with a graph that is gone after the chunk.
+    # Autocast keeps the weights it casts until its outermost context ends, and older versions of
+    # torch keep those of the first pass without a graph: whatever used them next in that context
+    # would lose its gradient (pytorch/pytorch#112583).
     torch.clear_autocast_cache()
     return vectors
 
