@@ -106,7 +106,7 @@ def cut_by_tokens(rows: np.ndarray, lengths: np.ndarray, most: int) -> list[np.n
 
     Example:
         >>> [c.tolist() for c in cut_by_tokens(np.array([2, 0, 1]), np.array([3, 4, 1]), 6)]
-        [[2], [0], [1]]
+        [[2, 0], [1]]
     """
     chunks = []
     stop = len(rows)
