@@ -141,7 +141,7 @@ class TrainConfig:
     epochs: int = 20
     """Passes over the training queries."""
     lr_encoder: float | None = None
-    """Learning rate of the encoder; by default 2e-4 for transformers and 2e-3 for frugal ones."""
+    """Learning rate of the encoder; by default 2e-4 for transformers and 4e-3 for frugal ones."""
     lr_heads: float | None = None
     """Learning rate of the heads; by default twice the transformer's, or the frugal encoder's."""
     lr_labels: float = 1e-3
