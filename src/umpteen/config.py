@@ -127,7 +127,9 @@ class BatchConfig:
     clustered: bool = True
     """Whether batches are clusters of similar queries."""
     cluster_size: int = 0
-    """Queries per cluster; 0 makes a cluster a batch, a smaller number joins several."""
+    """Queries per cluster; 0 makes a cluster a batch, a smaller one joins several, 1 is random."""
+    double_epochs: tuple[int, ...] = ()
+    """Epochs, counted from 0, at which the cluster size doubles: up to 512 and the batch's size."""
     refresh_epochs: int = 5
     """Epochs between refreshes of clusters and hard negatives."""
     first_refresh: int = 0
@@ -224,6 +226,16 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         list(c.model.heads),
         "some of dual and classifier",
         (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
+    )
+    doubling = c.batches.double_epochs
+    whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in doubling)
+    rising = whole and list(doubling) == sorted(set(doubling))
+    yield "batches.double_epochs", list(doubling), "whole numbers of 0 or more that rise", rising
+    yield (
+        "batches.cluster_size",
+        c.batches.cluster_size,
+        "1 or more where batches.double_epochs are given",
+        not doubling or c.batches.cluster_size > 0,
     )
     for key in (
         "data.max_tokens", "encoder.dim", "encoder.vocabulary", "model.dim",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.data.samplers import clustered_batches, shuffled_batches, step_seed
+from umpteen.data.samplers import clustered_batches, coarser, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch, BatchMaker
@@ -140,6 +140,8 @@ class Loop:
     refresh_epochs: int
     first_refresh: int
     clustered: bool
+    cluster_size: Callable[[int], int]
+    """Queries per cluster by epoch; 1 is random."""
     warmup: float
     clip_norm: float
     seed: int
@@ -170,11 +172,12 @@ class Loop:
     def plan(self) -> list[Any]:
         """The batches of the epoch under way."""
         epoch = self.position.epoch
-        if self.refreshed is None or not self.clustered:
+        size = self.cluster_size(epoch)
+        if self.refreshed is None or not self.clustered or size == 1:
             return shuffled_batches(self.n_queries, self.batch_size, seed=self.seed, epoch=epoch)
         return clustered_batches(
             self.refreshed.order,
-            self.refreshed.bounds,
+            coarser(self.refreshed.bounds, size),
             self.batch_size,
             seed=self.seed,
             epoch=epoch,

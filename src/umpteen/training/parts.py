@@ -14,7 +14,7 @@ from umpteen.build import build_encoder, build_losses, build_model
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
-from umpteen.data.samplers import step_seed
+from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.batch import Batch, BatchMaker
@@ -74,7 +74,7 @@ def new_loop(
         data.labels,
         targets,
         train.filters,
-        cluster_size=s.batches.cluster_size or s.batches.size,
+        cluster_size=_cluster_size(s),
         negatives_kept=mined,
         seed=s.seed,
         precision=precision,
@@ -106,10 +106,17 @@ def new_loop(
         refresh_epochs=s.batches.refresh_epochs,
         first_refresh=s.batches.first_refresh,
         clustered=s.batches.clustered,
+        cluster_size=_cluster_size(s),
         warmup=s.train.warmup,
         clip_norm=s.train.clip_norm,
         seed=s.seed,
     )
+
+
+def _cluster_size(s: RunConfig) -> Callable[[int], int]:
+    part = s.batches
+    start = part.cluster_size or part.size
+    return lambda epoch: grown_cluster_size(epoch, start, part.double_epochs, part.size)
 
 
 def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> PoolSource:

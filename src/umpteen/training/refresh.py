@@ -67,7 +67,8 @@ class Refresher:
     targets: sp.csr_matrix
     """Training targets without filter pairs."""
     filters: NDArray[np.int64]
-    cluster_size: int
+    cluster_size: Callable[[int], int]
+    """Queries per cluster by epoch."""
     negatives_kept: int
     """Hard negatives kept per query: those drawn in a step times the epochs until the next."""
     seed: int
@@ -80,7 +81,9 @@ class Refresher:
         head = _query_head(model)
         queries = encode_texts(model, self.queries, head, precision=self.precision)
         generator = torch.Generator().manual_seed(step_seed(self.seed, epoch, (3,)))
-        levels = cluster_levels(len(self.queries), self.cluster_size)
+        # Clusters of one are random batches, made without a refresh; later epochs may join pairs.
+        size = max(2, self.cluster_size(epoch))
+        levels = cluster_levels(len(self.queries), size)
         order, bounds = balanced_clusters(queries, levels, generator=generator)
         negatives = self._mine(model, queries)
         model.train(was_training)
