@@ -12,6 +12,7 @@ from torch import nn
 from umpteen.config import EncoderConfig, LossConfig, RunConfig, from_mapping, read_preset
 from umpteen.config import with_overrides as _with_overrides
 from umpteen.errors import ConfigError
+from umpteen.known_datasets import around_preset
 from umpteen.model import ENCODERS
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
@@ -24,12 +25,15 @@ LEARNING_RATES = {"frugal": (2e-3, 2e-3), "transformer": (2e-4, 4e-4)}
 """Encoder and heads, where the config leaves them open."""
 
 
-def load_config(preset: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(
+    preset: str = DEFAULT_PRESET, overrides: Sequence[str] = (), *, dataset: str | None = None
+) -> RunConfig:
     """The settings of a preset (or TOML file, or a run's config.json) with changes laid over them.
 
     Args:
         preset: A preset's name or a file.
         overrides: ``section.key=value`` strings.
+        dataset: A well-known data set, whose settings for the preset are taken too.
 
     Returns:
         The config, checked.
@@ -38,8 +42,12 @@ def load_config(preset: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> 
         >>> load_config("unidec", ["train.epochs=3"]).train.epochs
         3
     """
-    values = _with_overrides(read_preset(preset), overrides)
-    source = f"preset {preset}" + (" with --set" if overrides else "")
+    values = read_preset(preset)
+    if dataset is not None:
+        values = around_preset(values, preset, dataset)
+    values = _with_overrides(values, overrides)
+    source = f"preset {preset}" + (f" for {dataset}" if dataset else "")
+    source += " with --set" if overrides else ""
     return from_mapping(values, source=source)
 
 

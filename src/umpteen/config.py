@@ -31,6 +31,10 @@ class DataConfig:
     """``title`` leaves contents out; ``all`` reads title and content."""
     max_tokens: int = 32
     """Longer texts are cut."""
+    propensity_a: float | None = None
+    """Constant A of propensity-scored metrics, with B instead of the data's own."""
+    propensity_b: float | None = None
+    """Constant B."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +230,13 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         list(c.model.heads),
         "some of dual and classifier",
         (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
+    )
+    constants = (c.data.propensity_a, c.data.propensity_b)
+    yield (
+        "data.propensity_a and data.propensity_b",
+        constants,
+        "both left out, or both above 0 and below 1000",
+        constants == (None, None) or all(v is not None and 0 < v < 1000 for v in constants),
     )
     doubling = c.batches.double_epochs
     whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in doubling)

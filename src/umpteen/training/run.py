@@ -24,7 +24,13 @@ from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import LossWatch, StepInfo
 from umpteen.training.parts import new_loop, new_model
-from umpteen.training.prepare import default_cache, prepare, source_rows, training_splits
+from umpteen.training.prepare import (
+    default_cache,
+    prepare,
+    source_rows,
+    training_splits,
+    with_told_propensity,
+)
 from umpteen.training.reporters import Reporter, Silent, StepLog
 from umpteen.training.selection import Selection
 
@@ -35,6 +41,7 @@ def train(
     out: str | Path,
     preset: str | None = None,
     overrides: Sequence[str] = (),
+    dataset: str | None = None,
     config: RunConfig | None = None,
     device: str = "auto",
     resume: bool = False,
@@ -49,7 +56,9 @@ def train(
         out: The run folder to make, or with ``resume`` to continue.
         preset: A preset's name or a TOML file; the frugal default if left out.
         overrides: ``section.key=value`` strings laid over the preset.
-        config: The settings themselves, instead of preset and overrides.
+        dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
+            preset and its propensity constants are taken.
+        config: The settings themselves, instead of preset, overrides and dataset.
         device: ``auto``, ``cpu`` or ``cuda``.
         resume: Continue the run in ``out`` from its newest checkpoint, with its own settings.
         reporters: Told of progress.
@@ -65,14 +74,17 @@ def train(
     """
     folder = RunFolder(out)
     if resume:
-        if config is not None or preset is not None or overrides:
-            raise ConfigError("a resumed run keeps its own settings; leave preset and --set out")
+        if config is not None or preset is not None or overrides or dataset is not None:
+            raise ConfigError(
+                "a resumed run keeps its own settings; leave preset, --set and --dataset out"
+            )
         settings = configs.from_mapping(folder.read_settings(), source=str(folder.config))
     else:
         folder.require_empty()
-        settings = config or load_config(preset or DEFAULT_PRESET, overrides)
+        settings = config or load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
         settings = resolve_open_settings(settings)
     parse_all([settings.validation.select])  # a misspelt metric should not wait for an epoch
+    data = with_told_propensity(data, settings)
     session = _Session(folder, settings, device=device, reporters=list(reporters))
     try:
         session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
