@@ -86,6 +86,11 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
         ({"batches": {"cluster_size": 1, "double_epochs": [5, 5]}}, "whole numbers of 0 or more"),
         ({"batches": {"cluster_size": 1, "double_epochs": [1, "x"]}}, "whole numbers of 0 or more"),
         ({"batches": {"double_epochs": [5]}}, "batches.cluster_size must be 1 or more where"),
+        ({"pool": {"scope": "some"}}, "pool.scope must be batch, all or bank, not 'some'"),
+        (
+            {"pool": {"scope": "bank"}, "model": {"heads": ["classifier"]}},
+            "model.heads must be dual, for pool.scope bank",
+        ),
         ({"train": {"precision": "fp8"}}, "train.precision must be auto, fp32 or bf16"),
         ({"train": {"lr_labels": float("nan")}}, "train.lr_labels must be 0 or more"),
         ({"train": {"lr_encoder": -1e-3}}, "train.lr_encoder must be 0 or more"),

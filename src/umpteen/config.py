@@ -107,7 +107,8 @@ class PoolConfig:
     """Which labels a batch sees."""
 
     scope: str = "batch"
-    """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks."""
+    """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks; ``bank`` takes
+    every label for the dual loss, with fresh vectors for the pool and remembered ones beside it."""
     positives: int = 3
     """beta: positives drawn for each query."""
     negatives: int = 6
@@ -119,7 +120,7 @@ class PoolConfig:
     chunk_tokens: int = 32768
     """With scope ``all``: tokens of label texts that are encoded, and trained through, at once."""
     memory_mib: int = 512
-    """With scope ``all``: what a block of scores may take."""
+    """With scopes ``all`` and ``bank``: what a block of scores may take."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,10 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "some of dual and classifier",
         (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
     )
+    scope = c.pool.scope
+    yield "pool.scope", scope, "batch, all or bank", scope in ("batch", "all", "bank")
+    dual = "dual" in c.model.heads
+    yield "model.heads", list(c.model.heads), "dual, for pool.scope bank", scope != "bank" or dual
     constants = (c.data.propensity_a, c.data.propensity_b)
     yield (
         "data.propensity_a and data.propensity_b",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from umpteen.data.samplers import clustered_batches, coarser, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
+from umpteen.training.bank import Bank
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
@@ -147,6 +148,8 @@ class Loop:
     seed: int
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
+    bank: Bank | None = None
+    """Remembered label vectors, where the loss needs them; part of a checkpoint."""
     watch: LossWatch = field(default_factory=LossWatch)
     n_batches: int = 0
     """Batches of the epoch under way; 0 before it is planned."""

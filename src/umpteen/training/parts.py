@@ -17,6 +17,7 @@ from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
 from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
+from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.loop import Loop
 from umpteen.training.optim import Optimizers
@@ -68,7 +69,8 @@ def new_loop(
     train = data.dataset["train"]
     targets = train.filtered_targets()
     # Against all labels there is nothing to draw, so nothing is mined.
-    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope == "batch" else 0
+    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
+    bank = Bank() if s.pool.scope == "bank" else None
     refresher = Refresher(
         data.queries,
         data.labels,
@@ -78,6 +80,7 @@ def new_loop(
         negatives_kept=mined,
         seed=s.seed,
         precision=precision,
+        tell_labels=None if bank is None else bank.fill,
     )
     assert s.train.lr_encoder is not None
     assert s.train.lr_heads is not None
@@ -90,15 +93,15 @@ def new_loop(
             lr_labels=s.train.lr_labels,
             weight_decay=s.train.weight_decay,
         ),
-        loss_of=_loss_of(s, data, precision),
+        loss_of=_loss_of(s, data, precision, bank),
         maker=BatchMaker(
             data.queries,
             data.labels,
             _pools(s, targets, train.filters),
             seed=s.seed,
-            encode_labels="dual" in model.heads and s.pool.scope == "batch",
+            encode_labels="dual" in model.heads and s.pool.scope != "all",
         ),
-        refresh=refresher if s.batches.clustered or mined else None,
+        refresh=refresher if s.batches.clustered or mined or bank is not None else None,
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -110,6 +113,7 @@ def new_loop(
         warmup=s.train.warmup,
         clip_norm=s.train.clip_norm,
         seed=s.seed,
+        bank=bank,
     )
 
 
@@ -133,7 +137,7 @@ def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> 
 
 
 def _loss_of(
-    s: RunConfig, data: Prepared, precision: str
+    s: RunConfig, data: Prepared, precision: str, bank: Bank | None
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
     if s.pool.scope == "all":
@@ -142,6 +146,16 @@ def _loss_of(
             data.labels,
             precision,
             chunk_tokens=s.pool.chunk_tokens,
+            memory_bytes=s.pool.memory_mib << 20,
+        )
+    if bank is not None:
+        train = data.dataset["train"]
+        return BankLoss(
+            losses,
+            data.labels,
+            AllLabels(train.filtered_targets(), train.filters),
+            bank,
+            precision,
             memory_bytes=s.pool.memory_mib << 20,
         )
     return lambda model, batch, seed: batch_loss(model, batch, losses, precision=precision)
