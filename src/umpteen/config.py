@@ -62,6 +62,8 @@ class ModelConfig:
 
     heads: tuple[str, ...] = ("dual", "classifier")
     """``dual``, ``classifier``, or both."""
+    classifier_head: str = "linear"
+    """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
     dim: int = 256
     """Size of each head's vectors."""
     dropout: float = 0.1
@@ -159,6 +161,8 @@ class TrainConfig:
     """Share of the run in which the rates rise, before the cosine."""
     clip_norm: float = 0.0
     """Largest gradient norm of encoder and heads; 0 for no clipping."""
+    frozen: bool = False
+    """Whether encoder and dual head stay as they are, and the classifier alone is trained."""
     precision: str = "auto"
     """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on a GPU."""
     checkpoint_seconds: float = 120.0
@@ -195,6 +199,9 @@ class RunConfig:
     batches: BatchConfig = BatchConfig()
     train: TrainConfig = TrainConfig()
     validation: ValidationConfig = ValidationConfig()
+    stage2: dict[str, Any] = field(default_factory=dict)
+    """What a second stage has otherwise: some of the loss, pool, batches and train settings, and
+    ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""
 
     def __post_init__(self) -> None:
         problems = [
@@ -231,6 +238,21 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         list(c.model.heads),
         "some of dual and classifier",
         (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
+    )
+    head = c.model.classifier_head
+    both = {"dual", "classifier"} <= set(c.model.heads)
+    yield (
+        "model.classifier_head",
+        head,
+        "linear, or dual in a model with both heads",
+        head == "linear" or (head == "dual" and both),
+    )
+    fits = "classifier" in c.model.heads and c.pool.scope == "batch"
+    yield (
+        "train.frozen",
+        c.train.frozen,
+        "false unless there is a classifier, pool.scope is batch and loss.dual_share is 0",
+        not c.train.frozen or (fits and (not both or c.loss.dual_share == 0)),
     )
     scope = c.pool.scope
     yield "pool.scope", scope, "batch, all or bank", scope in ("batch", "all", "bank")

@@ -93,9 +93,11 @@ class Checkpoints:
                     f"{folder} was made with other data or another tokenizer; "
                     "resume with the data the run was started with, or start a new run"
                 )
+            position = Position(**state["position"])
+            loop.turn_to(position.stage)  # each stage has optimizers of its own
             loop.model.load_state_dict(weights)
             _restore_moments(loop, moments)
-            loop.position = Position(**state["position"])
+            loop.position = position
             loop.refreshed = refreshed
             if loop.bank is not None:
                 _restore_bank(loop, folder / BANK if BANK in state["digests"] else None)

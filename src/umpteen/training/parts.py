@@ -19,6 +19,7 @@ from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.loop import Loop
 from umpteen.training.optim import Optimizers
 from umpteen.training.prepare import Prepared, all_texts
@@ -52,20 +53,24 @@ def new_loop(
     *,
     keep_refresh: Callable[[Refreshed, int], None],
     precision: str,
+    first_epoch: int = 0,
 ) -> Loop:
     """The training loop at its beginning.
 
     Args:
-        settings: The run's settings, with open ones filled in.
+        settings: The run's settings, or those of a stage, with open ones filled in.
         data: What is trained on.
         model: On its device.
         keep_refresh: Told of every new refresh.
         precision: Of the encoder.
+        first_epoch: Where the stage starts.
 
     Returns:
         The loop.
     """
     s = settings
+    if s.train.frozen:
+        freeze_(model)
     train = data.dataset["train"]
     targets = train.filtered_targets()
     # Against all labels there is nothing to draw, so nothing is mined.
@@ -76,7 +81,7 @@ def new_loop(
         data.labels,
         targets,
         train.filters,
-        cluster_size=_cluster_size(s),
+        cluster_size=_cluster_size(s, first_epoch),
         negatives_kept=mined,
         seed=s.seed,
         precision=precision,
@@ -99,17 +104,18 @@ def new_loop(
             data.labels,
             _pools(s, targets, train.filters),
             seed=s.seed,
-            encode_labels="dual" in model.heads and s.pool.scope != "all",
+            encode_labels="dual" in model.heads and s.pool.scope != "all" and not s.train.frozen,
         ),
         refresh=refresher if s.batches.clustered or mined or bank is not None else None,
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
-        n_epochs=s.train.epochs,
+        first_epoch=first_epoch,
+        n_epochs=first_epoch + s.train.epochs,
         refresh_epochs=s.batches.refresh_epochs,
         first_refresh=s.batches.first_refresh,
         clustered=s.batches.clustered,
-        cluster_size=_cluster_size(s),
+        cluster_size=_cluster_size(s, first_epoch),
         warmup=s.train.warmup,
         clip_norm=s.train.clip_norm,
         seed=s.seed,
@@ -117,10 +123,12 @@ def new_loop(
     )
 
 
-def _cluster_size(s: RunConfig) -> Callable[[int], int]:
+def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
     part = s.batches
     start = part.cluster_size or part.size
-    return lambda epoch: grown_cluster_size(epoch, start, part.double_epochs, part.size)
+    return lambda epoch: grown_cluster_size(
+        epoch - first_epoch, start, part.double_epochs, part.size
+    )
 
 
 def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> PoolSource:
@@ -140,6 +148,8 @@ def _loss_of(
     s: RunConfig, data: Prepared, precision: str, bank: Bank | None
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
+    if s.train.frozen:
+        return FrozenLoss(losses, data.queries, precision)
     if s.pool.scope == "all":
         return AllLabelLoss(
             losses,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 
 from umpteen import config as configs
-from umpteen.build import DEFAULT_PRESET, load_config, resolve_open_settings
+from umpteen.build import DEFAULT_PRESET, load_config, resolve_open_settings, stages
 from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
@@ -22,7 +23,7 @@ from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
-from umpteen.training.loop import LossWatch, StepInfo
+from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import (
     default_cache,
@@ -104,6 +105,8 @@ class _Session:
     ) -> None:
         self.folder = folder
         self.settings = settings
+        self.stages = stages(settings)
+        self.first_epochs = (0, *accumulate(stage.train.epochs for stage in self.stages))
         self.device = choose_device(device)
         self.precision = choose_precision(settings.train.precision, self.device)
         self.reporters = reporters or [Silent()]
@@ -136,13 +139,8 @@ class _Session:
         self.checkpoints = Checkpoints(
             self.folder.checkpoints, data_fingerprint=self.data.fingerprint
         )
-        self.loop = new_loop(
-            settings,
-            self.data,
-            self.model,
-            keep_refresh=self.checkpoints.keep_refresh,
-            precision=self.precision,
-        )
+        self.loop = self._new_loop(0)
+        self.loop.loop_of_stage = self._new_loop
         self.loop.watch = LossWatch(source_rows=lambda rows: source_rows(data, settings)[rows])
         self.selection = Selection(
             folder=self.folder,
@@ -150,8 +148,9 @@ class _Session:
             data=self.data,
             reading=self.reading,
             rules=settings.validation,
-            n_epochs=settings.train.epochs,
+            n_epochs=self.first_epochs[-1],
             precision=self.precision,
+            first_epochs=self.first_epochs,
         )
         if resume:
             place = self.checkpoints.restore(self.loop)
@@ -162,6 +161,16 @@ class _Session:
         self.step_log = log
         self.reporters = [*self.reporters, log]
 
+    def _new_loop(self, stage: int) -> Loop:
+        return new_loop(
+            self.stages[stage],
+            self.data,
+            self.model,
+            keep_refresh=self.checkpoints.keep_refresh,
+            precision=self.precision,
+            first_epoch=self.first_epochs[stage],
+        )
+
     def _begun(self) -> bool:
         file = self.folder.path / "models.json"
         names = read_json(file, error=RunError).values() if file.is_file() else ()
@@ -170,8 +179,7 @@ class _Session:
 
     def _write_start(self, data: Dataset) -> None:
         """Label vectors from texts, then everything a resume needs, before the first step."""
-        if self.model.label_vectors is not None and self.settings.model.label_init == "text":
-            start.start_from_texts_(self.model, self.data, precision=self.precision)
+        self._start_labels(self.settings)
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
         start.write_untrained(self.folder, self.model, self.data, self.reading)
@@ -185,14 +193,25 @@ class _Session:
         )
         self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
 
+    def _start_labels(self, settings: RunConfig) -> None:
+        if self.model.label_vectors is None:
+            return
+        if settings.model.label_init == "text":
+            start.start_from_texts_(self.model, self.data, precision=self.precision)
+        else:
+            self.model.label_vectors.data.zero_()
+
     # -- training -----------------------------------------------------------------------------
 
     def train(self) -> None:
         at = self.loop.position
         for reporter in self.reporters:
-            reporter.start(self.settings.train.epochs, self.loop.epochs_done())
+            reporter.start(self.first_epochs[-1], self.loop.epochs_done())
         try:
             self._take_steps()
+            while self.loop.position.stage + 1 < len(self.stages):
+                self._next_stage()
+                self._take_steps()
         except TrainingStopped as error:
             raise TrainingStopped(
                 f"{error}; the last good checkpoint is {self.checkpoints.last_good}, but --resume "
@@ -213,11 +232,22 @@ class _Session:
         finally:
             for reporter in self.reporters:
                 reporter.close()
-        if at.epoch < self.settings.train.epochs:
+        if at.epoch < self.first_epochs[-1]:
             self.say(f"stopped after epoch {at.epoch}: no better validation for a while")
         if at.history:
             best = max(at.history, key=lambda entry: entry["value"])
             self.say(f"best model: epoch {best['epoch']}")
+
+    def _next_stage(self) -> None:
+        """A function of the model as it is, so that a resumed run comes to the same."""
+        at = self.loop.position
+        stage = at.stage + 1
+        self.loop.turn_to(stage)
+        self.loop.refreshed = None
+        at.stage, at.epoch, at.batch, at.refresh_epoch = stage, self.loop.first_epoch, 0, -1
+        if "label_init" in self.settings.stage2.get("model", {}):
+            self._start_labels(self.stages[stage])
+        self.say(f"stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
 
     def _take_steps(self) -> None:
         at = self.loop.position
@@ -231,10 +261,11 @@ class _Session:
                     self._epoch_done()
                 overdue = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
                 finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
+                over = finished and at.stage + 1 == len(self.stages)
                 if overdue or finished or interrupted.is_set():
                     self._save_checkpoint()
                     saved = time.monotonic()
-                if interrupted.is_set() and not finished:
+                if interrupted.is_set() and not over:
                     raise KeyboardInterrupt
                 if finished:
                     return
