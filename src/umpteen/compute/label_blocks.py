@@ -3,7 +3,8 @@
 An objective is a small summary of each block of scores, a merge, and a loss from the merged summary
 and the positives' scores. So the loss of all labels is one pass over blocks that keeps the
 summaries; its gradient with respect to those few numbers is ordinary differentiation; and a second
-pass computes each block's scores again and pushes the numbers' gradients through it.
+pass computes each block's scores again and pushes the numbers' gradients through it. Ranks that
+hold a part of the labels each exchange the summaries and the positives' scores, and nothing else.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from umpteen.compute.label_pairs import place, sort_pairs, weigh
 from umpteen.compute.precision import at_least_float32
-from umpteen.errors import UmpteenError
+from umpteen.compute.sharding import Ranks, Shards, all_here
+from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.types import Positives
 
 logger = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ def streamed_loss(
     forward: float = 1.0,
     block_size: int | None = None,
     memory_bytes: int | None = None,
+    shards: Shards | None = None,
 ) -> Tensor:
     """The loss of queries against all labels, in bounded memory, differentiable.
 
@@ -47,6 +51,11 @@ def streamed_loss(
     (1 - forward) * block_loss(objective, reduction, scores.T, positives.transposed())`` for
     ``scores = scale * queries @ labels.T`` with -inf at the ignored pairs, and has its gradients.
     Scores are float32 at least. Out of memory halves the block and does the pass again.
+
+    With ``shards`` each rank gives the labels it holds and all else in whole, the same on every
+    rank. The loss is that of all labels, on every rank; the gradients are those by this rank's
+    labels, and for queries and scale this rank's part of them: their sum over ranks is the whole
+    (``Ranks.gather_rows`` adds up for the queries that it gathered).
 
     Args:
         objective: An ``objectives.base.Objective``.
@@ -63,19 +72,27 @@ def streamed_loss(
         memory_bytes: What a block may take, 512 MiB if None: the block has
             memory / (bytes of a number * (10 B + 3 D)) labels. Inputs, their gradients and the
             P positives' scores come on top.
+        shards: Which labels each rank holds, where there are several.
 
     Returns:
         A scalar; it can be differentiated once.
 
     Raises:
-        LabelMismatch: If a pair names a label or a query that is not there.
+        LabelMismatch: If a pair names a label or a query that is not there, or a rank's vectors
+            are not those of its labels.
         UmpteenError: If not even one label at a time fits the memory.
     """
     dtype = torch.promote_types(at_least_float32(queries).dtype, at_least_float32(labels).dtype)
     queries = queries.to(dtype) * scale
     if block_size is None:
         block_size = fitting_block(len(queries), labels.shape[1], dtype, memory_bytes)
-    stream = _Stream(objective, reduction, queries, len(labels), positives, ignored, forward)
+    shards = all_here(len(labels)) if shards is None else shards
+    if len(labels) != len(shards.own):
+        raise LabelMismatch(
+            f"rank {shards.ranks.rank} gives {len(labels)} label vectors and holds "
+            f"{len(shards.own)} labels; they must be the same"
+        )
+    stream = _Stream(objective, reduction, queries, shards, positives, ignored, forward)
     stream.size = max(1, min(block_size, len(labels)))
     result: Tensor = _StreamedLoss.apply(queries, labels, stream)
     return result
@@ -93,7 +110,7 @@ class _StreamedLoss(torch.autograd.Function):
     def forward(ctx: Any, queries: Tensor, labels: Tensor, stream: _Stream) -> Tensor:
         ctx.save_for_backward(queries, labels)
         ctx.stream = stream
-        return stream.retrying(lambda: stream.collect(queries, labels))
+        return stream.collect(queries, labels)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -112,14 +129,16 @@ class _Stream:
         objective: Any,
         reduction: Callable[[Positives, int], Tensor],
         queries: Tensor,
-        n_labels: int,
+        shards: Shards,
         positives: Positives,
         ignored: Any,
         forward: float,
     ) -> None:
         self.objective = objective
-        self.n_queries, self.n_labels = len(queries), n_labels
-        self.size = n_labels
+        self.ranks, self.own = shards.ranks, shards.own
+        n_labels = shards.n_labels
+        self.n_queries = len(queries)
+        self.size = max(1, len(self.own))
         device = queries.device
         given = Positives(
             place(positives.rows, device),
@@ -129,10 +148,13 @@ class _Stream:
         sort = partial(sort_pairs, n_queries=self.n_queries, n_labels=n_labels, device=device)
         self.pairs = sort(positives.rows, positives.cols)
         self.ignored = None if ignored is None else sort(ignored[:, 0], ignored[:, 1])
+        # Sorted by label, so each rank's pairs are together, in the order of the ranks.
+        self.pair_bounds = np.searchsorted(self.pairs.labels, shards.bounds)
         order = place(self.pairs.order, device)
         self.of_queries = self.of_labels = None
         self.query_share = forward / max(1, self.pairs.n_rows)
         self.label_share = (1 - forward) / max(1, self.pairs.n_cols)
+        reduction = _same_on_all(reduction, self.ranks)
         if forward > 0:
             self.of_queries = weigh(reduction, given, self.n_queries, order, labels_choose=False)
         if forward < 1:
@@ -140,9 +162,13 @@ class _Stream:
             self.of_labels = weigh(reduction, turned, n_labels, order, labels_choose=True)
         self.prepared: Tensor | None = None
         self.cached: tuple[Tensor, ...] | None = None
+        self.exchanged: tuple[Tensor, Tensor] | None = None
 
     def retrying(self, function: Callable[[], Any]) -> Any:
-        """Call the function until it fits the memory, with half the block each time."""
+        """Call the function until it fits the memory, with half the block each time.
+
+        The function must not wait for other ranks: they do not know that it is called again.
+        """
         while True:
             try:
                 return function()
@@ -160,34 +186,69 @@ class _Stream:
     def collect(self, queries: Tensor, labels: Tensor) -> Tensor:
         """The first pass: the loss, and its gradient by summaries and positives' scores."""
         side = self.of_queries
-        total = queries.new_zeros(())
-        summaries, positive_scores = [], []
         with torch.no_grad():
-            if side is not None and self.prepared is None and hasattr(self.objective, "prepare"):
+            if side is not None and hasattr(self.objective, "prepare"):
                 over = self._over_blocks(queries, labels)
                 self.prepared = self.objective.prepare(over, side.positives, self.n_queries)
-            for start, stop, part in self._blocks():
-                scores = self._scores(queries, labels[start:stop], start, stop)
-                if self.of_labels is not None:
-                    total = total + self._from_labels(scores, part, start)
-                if side is not None:
-                    seen, found, inside = side.view(scores, part, start)
-                    summaries.append(self._summary(seen, inside, self.prepared))
-                    positive_scores.append(found)
-                    del seen
-                del scores  # or it would stay while the next block is made
+            total, summaries, found = self.retrying(lambda: self._scan(queries, labels))
+            if self.of_labels is not None:
+                total = self.ranks.sum_(total)
+            if side is None:
+                result: Tensor = total
+                return result
+            with _full_precision(queries):
+                merged = self.objective.merge(summaries)
+            self.exchanged = (
+                self.ranks.stack(merged),  # (ranks, B, S)
+                self.ranks.concatenate(found, self.pair_bounds),  # (P,)
+            )
+        return total + self._from_queries(summaries)
+
+    def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """This rank's blocks: its part of the loss from labels, the summaries, positives' scores.
+
+        Returns:
+            A scalar, (blocks, B, S) and (P of this rank,); the last two are empty where queries
+            do not choose.
+        """
+        side = self.of_queries
+        total = queries.new_zeros(())
+        summaries, positive_scores = [], []
+        for start, stop, part in self._blocks():
+            scores = self._scores(queries, self._block(labels, start, stop), start, stop)
+            if self.of_labels is not None:
+                total = total + self._from_labels(scores, part, start)
+            if side is not None:
+                seen, found, inside = side.view(scores, part, start)
+                summaries.append(self._summary(seen, inside, self.prepared))
+                positive_scores.append(found)
+                del seen
+            del scores  # or it would stay while the next block is made
         if side is None:
-            return total
-        leaves = (
-            torch.stack(summaries).requires_grad_(),
-            torch.cat(positive_scores).requires_grad_(),
-        )
-        with torch.enable_grad(), _full_precision(queries):
-            stats = self.objective.merge(leaves[0])
-            rows = self.objective.loss(stats, leaves[1], side.positives, side.weights)
+            return total, total.new_empty(0), total.new_empty(0)
+        return total, torch.stack(summaries), torch.cat(positive_scores)
+
+    def _from_queries(self, summaries: Tensor) -> Tensor:
+        """The loss from queries, the same on every rank, and its gradient by what is this rank's.
+
+        Another rank's summaries and positives' scores are numbers here: that rank does its own.
+        """
+        side = self.of_queries
+        assert side is not None
+        assert self.exchanged is not None
+        all_merged, all_scores = self.exchanged
+        leaves = summaries.requires_grad_(), all_scores.detach().clone().requires_grad_()
+        rank = self.ranks.rank
+        with torch.enable_grad(), _full_precision(summaries):
+            merged = self.objective.merge(leaves[0])
+            if self.ranks.world > 1:
+                each = [*all_merged.unbind(0)]
+                each[rank] = merged
+                merged = self.objective.merge(torch.stack(each))
+            rows = self.objective.loss(merged, leaves[1], side.positives, side.weights)
             loss = rows.sum() * self.query_share
         self.cached = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-        return total + loss.detach()
+        return loss.detach()
 
     def replay(
         self, queries: Tensor, labels: Tensor, gradient: Tensor, needs: tuple[bool, bool]
@@ -195,14 +256,16 @@ class _Stream:
         """The second pass: the loss's gradients by queries and labels."""
         side = self.of_queries
         if side is not None and self.cached is None:  # the blocks are smaller than they were
-            self.collect(queries, labels)
+            with torch.no_grad():
+                _, summaries, _ = self._scan(queries, labels)
+            self._from_queries(summaries)
         totals = [
             torch.zeros_like(value) if need else None
             for value, need in zip((queries, labels), needs, strict=True)
         ]
         held = queries.detach().requires_grad_(needs[0])
         for i, (start, stop, part) in enumerate(self._blocks()):
-            block = labels[start:stop].detach().requires_grad_(needs[1])
+            block = self._block(labels, start, stop).detach().requires_grad_(needs[1])
             outputs, pushed = [], []
             with torch.enable_grad():
                 scores = self._scores(held, block, start, stop)
@@ -218,16 +281,21 @@ class _Stream:
             wanted = [value for value, need in zip((held, block), needs, strict=True) if need]
             gradients = list(torch.autograd.grad(outputs, wanted, pushed))
             if totals[1] is not None:
-                totals[1][start:stop] = gradients.pop()
+                self._block(totals[1], start, stop).copy_(gradients.pop())
             if totals[0] is not None:
                 totals[0] += gradients.pop()
         return totals
 
     def _blocks(self) -> Iterator[tuple[int, int, slice]]:
-        """Half-open ranges of labels, and where their positives are."""
-        for start in range(0, max(1, self.n_labels), self.size):
-            stop = min(start + self.size, self.n_labels)
+        """Half-open ranges of this rank's labels, and where their positives are."""
+        first, last = self.own.start, self.own.stop
+        for start in range(first, max(first + 1, last), self.size):
+            stop = min(start + self.size, last)
             yield start, stop, self.pairs.between(start, stop)
+
+    def _block(self, labels: Tensor, start: int, stop: int) -> Tensor:
+        """Rows of this rank's labels, by their place among all."""
+        return labels[start - self.own.start : stop - self.own.start]
 
     def _scores(self, queries: Tensor, block: Tensor, start: int, stop: int) -> Tensor:
         with _full_precision(queries):
@@ -264,24 +332,52 @@ class _Stream:
         return rows.sum() * self.label_share
 
     def _over_blocks(self, queries: Tensor, labels: Tensor) -> Callable[..., Tensor | None]:
-        side = self.of_queries
-        assert side is not None
-
         def over_blocks(
             function: Callable[[Tensor], Tensor], merge: Callable[[Tensor], Tensor]
         ) -> Tensor | None:
-            merged: Tensor | None = None
-            for start, stop, part in self._blocks():
-                scores = self._scores(queries, labels[start:stop], start, stop)
-                seen, _, _ = side.view(scores, part, start)
-                del scores
-                result = function(seen)
-                del seen
-                both = [result] if merged is None else [merged, result]
-                merged = merge(torch.stack(both))
-            return merged
+            merged = self.retrying(lambda: self._merge_blocks(queries, labels, function, merge))
+            return merged if self.ranks.world == 1 else merge(self.ranks.stack(merged))
 
         return over_blocks
+
+    def _merge_blocks(
+        self,
+        queries: Tensor,
+        labels: Tensor,
+        function: Callable[[Tensor], Tensor],
+        merge: Callable[[Tensor], Tensor],
+    ) -> Tensor | None:
+        side = self.of_queries
+        assert side is not None
+        merged: Tensor | None = None
+        for start, stop, part in self._blocks():
+            scores = self._scores(queries, self._block(labels, start, stop), start, stop)
+            seen, _, _ = side.view(scores, part, start)
+            del scores
+            result = function(seen)
+            del seen
+            both = [result] if merged is None else [merged, result]
+            merged = merge(torch.stack(both))
+        return merged
+
+
+def _same_on_all(
+    reduction: Callable[[Positives, int], Tensor], ranks: Ranks
+) -> Callable[[Positives, int], Tensor]:
+    """A reduction that draws, drawn on the first rank; others give the same everywhere anyway."""
+    if ranks.world == 1 or not getattr(reduction, "drops", False):
+        return reduction
+    return _FromFirst(reduction, ranks)
+
+
+class _FromFirst:
+    drops = True
+
+    def __init__(self, reduction: Callable[[Positives, int], Tensor], ranks: Ranks) -> None:
+        self.reduction, self.ranks = reduction, ranks
+
+    def __call__(self, positives: Positives, n_rows: int) -> Tensor:
+        return self.ranks.from_first(self.reduction(positives, n_rows))
 
 
 def _full_precision(values: Tensor) -> torch.autocast:
