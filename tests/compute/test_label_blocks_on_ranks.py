@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from compute.test_label_blocks import ALL, Crowded, dense, make_case, parts
 from rank_children import on_ranks, said
 
+from compute.test_label_blocks import ALL, Crowded, dense, make_case, parts
 from umpteen.compute.label_blocks import streamed_loss
 from umpteen.compute.sharding import Shards
 from umpteen.errors import LabelMismatch

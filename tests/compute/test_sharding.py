@@ -1,4 +1,4 @@
-"""Shards cover all labels once; what goes between real processes arrives, and silence is noticed."""
+"""Shards cover all labels once; what goes between processes arrives, and silence is noticed."""
 
 import os
 import signal

@@ -226,6 +226,10 @@ class Ranks:
             ) from error
 
 
+ONE_RANK = Ranks()
+"""A job of one."""
+
+
 @dataclass(frozen=True)
 class Shards:
     """Which labels of a loss each rank holds."""
@@ -247,7 +251,7 @@ class Shards:
 
 def all_here(n_labels: int) -> Shards:
     """All labels on the one rank there is."""
-    return Shards(Ranks(), even_bounds(n_labels, 1))
+    return Shards(ONE_RANK, even_bounds(n_labels, 1))
 
 
 class _GatheredRows(torch.autograd.Function):
@@ -284,7 +288,7 @@ def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> 
     """
     given = os.environ
     if "WORLD_SIZE" not in given or "RANK" not in given:
-        return Ranks()
+        return ONE_RANK
     try:
         rank, world = int(given["RANK"]), int(given["WORLD_SIZE"])
         ranks = Ranks(rank, world, int(given.get("TORCHELASTIC_RESTART_COUNT", "0")))

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.build import build_encoder, build_losses, build_model
+from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
@@ -19,7 +20,9 @@ from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.loop import Loop
+from umpteen.training.on_ranks import refresh_on_first
 from umpteen.training.optim import Optimizers
+from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
 from umpteen.training.step import batch_loss
@@ -51,6 +54,7 @@ def new_loop(
     *,
     keep_refresh: Callable[[Refreshed, int], None],
     precision: str,
+    ranks: Ranks = ONE_RANK,
 ) -> Loop:
     """The training loop at its beginning.
 
@@ -60,6 +64,7 @@ def new_loop(
         model: On its device.
         keep_refresh: Told of every new refresh.
         precision: Of the encoder.
+        ranks: Who trains; each holds its part of the label table.
 
     Returns:
         The loop.
@@ -90,7 +95,7 @@ def new_loop(
             lr_labels=s.train.lr_labels,
             weight_decay=s.train.weight_decay,
         ),
-        loss_of=_loss_of(s, data, precision),
+        loss_of=_loss_of(s, data, precision, ranks),
         maker=BatchMaker(
             data.queries,
             data.labels,
@@ -98,7 +103,7 @@ def new_loop(
             seed=s.seed,
             encode_labels="dual" in model.heads and s.pool.scope == "batch",
         ),
-        refresh=refresher if s.batches.clustered or mined else None,
+        refresh=refresh_on_first(refresher, ranks) if s.batches.clustered or mined else None,
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -109,6 +114,7 @@ def new_loop(
         warmup=s.train.warmup,
         clip_norm=s.train.clip_norm,
         seed=s.seed,
+        ranks=ranks,
     )
 
 
@@ -126,7 +132,7 @@ def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> 
 
 
 def _loss_of(
-    s: RunConfig, data: Prepared, precision: str
+    s: RunConfig, data: Prepared, precision: str, ranks: Ranks
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
     if s.pool.scope == "all":
@@ -136,5 +142,8 @@ def _loss_of(
             precision,
             chunk_tokens=s.pool.chunk_tokens,
             memory_bytes=s.pool.memory_mib << 20,
+            ranks=ranks,
         )
+    if ranks.world > 1:
+        return PoolLossOnRanks(losses, precision, ranks)
     return lambda model, batch, seed: batch_loss(model, batch, losses, precision=precision)

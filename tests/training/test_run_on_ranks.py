@@ -1,0 +1,188 @@
+"""Training on several processes comes to what it comes to on one, and goes on with another number.
+
+Without dropout, whose random numbers depend on who encodes which text. In float64, so that the
+tolerance is for the order of sums alone: AdamW turns the rounding of a gradient near zero into a
+step of full size, and float32 would hide a real difference behind that.
+"""
+
+import json
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rank_children import on_ranks, said
+from small_runs import SETTINGS, checkpoints, steps
+
+from umpteen.data.formats import load_dataset
+from umpteen.training.reporters import Silent
+from umpteen.training.run import train
+
+SMALL = (
+    *SETTINGS,
+    "encoder.options={dropout=0.0}",
+    "model.dropout=0.0",
+    "train.epochs=2",
+    "batches.size=17",
+    "pool.chunk_tokens=40",
+)
+CASES = {
+    "all labels, dual": (
+        "pool.scope=all",
+        "model.heads=['dual']",
+        "loss.reduction=pol",
+        "model.learn_temperatures=true",
+        "batches.clustered=false",
+    ),
+    "all labels, both heads": ("pool.scope=all", "loss.bce=0.3", "train.clip_norm=0.5"),
+    "all labels, classifier": (
+        "pool.scope=all",
+        "model.heads=['classifier']",
+        "loss.classifier=bce",
+        "loss.classifier_forward=1.0",
+        "validation.patience=1",
+        "train.epochs=3",
+    ),
+    "pool, both heads": (
+        "loss.bce=0.3",
+        "pool.extra_positives=2",
+        "model.learn_temperatures=true",
+        "batches.refresh_epochs=1",
+    ),
+    "pool, dual, one of positives": (
+        "model.heads=['dual']",
+        "loss.reduction=pol",
+        "loss.dual=softmax",
+        "pool.most_labels=11",
+    ),
+    "pool, classifier, one at a time": (
+        "model.heads=['classifier']",
+        "batches.size=2",
+        "batches.clustered=false",
+        "pool.positives=1",
+        "pool.negatives=0",
+        "train.epochs=1",
+    ),
+}
+STOP = 3
+
+
+class InterruptAt(Silent):
+    """Ctrl-C for this process alone, as a step is reported."""
+
+    def step(self, info, epoch):
+        if info.step == STOP:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+# -- on every rank ----------------------------------------------------------------------------
+
+
+def fit(ranks, folder, name, *changes, **options):
+    torch.set_default_dtype(torch.float64)
+    data = load_dataset(folder / "data")
+    overrides = () if options.get("resume") else (*SMALL, *changes)
+    out = folder / name
+    return train(data, out=out, overrides=overrides, device="cpu", ranks=ranks, **options)
+
+
+def whole(ranks, folder):
+    for case, changes in CASES.items():
+        predictor = fit(ranks, folder, f"{case}-{ranks.world}", *changes)
+        assert predictor.predict("red apple", 2).rows.shape == (1, 2)
+
+
+def stopped(ranks, folder):
+    whole(ranks, folder)
+    for case, changes in CASES.items():
+        try:
+            fit(ranks, folder, f"{case}-stopped", *changes, reporters=[InterruptAt()])
+        except KeyboardInterrupt:
+            continue
+        raise AssertionError(f"rank {ranks.rank} went on")
+
+
+def resumed(ranks, folder):
+    for case in CASES:
+        fit(ranks, folder, f"{case}-resumed-{ranks.world}", resume=True)
+
+
+def whole_and_resumed(ranks, folder):
+    whole(ranks, folder)
+    resumed(ranks, folder)
+
+
+# -- what they left ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_data_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("on-ranks")
+    shutil.copytree(tiny_data_folder, folder / "data")
+
+    def start(function, world):
+        assert on_ranks(__file__, function, world, folder) == [0] * world, said(folder)
+
+    start("stopped", 2)
+    for case in CASES:
+        for world in (1, 3):
+            shutil.copytree(folder / f"{case}-stopped", folder / f"{case}-resumed-{world}")
+    start("whole_and_resumed", 1)
+    start("whole_and_resumed", 3)
+    return folder
+
+
+def weights_of(run):
+    """Every tensor of the newest checkpoint, weights and moments."""
+    from safetensors.numpy import load_file
+
+    newest = checkpoints(run)[-1]
+    return {
+        f"{file.name} {name}": value
+        for file in sorted(newest.glob("*.safetensors"))
+        for name, value in load_file(file).items()
+    }
+
+
+def history(run):
+    return json.loads((Path(run) / "metrics.json").read_text())["validation"]
+
+
+def assert_same_run(run, expected):
+    ours, theirs = steps(run), steps(expected)
+    assert len(ours) == len(theirs) >= 4
+    for one, other in zip(ours, theirs, strict=True):
+        assert math.isclose(one.pop("loss"), other.pop("loss"), rel_tol=1e-9), (one, other)
+        assert one == other
+    one, other = weights_of(run), weights_of(expected)
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        assert one[name].dtype == value.dtype
+        np.testing.assert_allclose(one[name], value, rtol=1e-6, atol=1e-9, err_msg=name)
+    assert history(run) == history(expected)
+    assert os.listdir(run / "models") == os.listdir(expected / "models")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [2, 3])
+def test_any_number_of_ranks_comes_to_what_one_comes_to(case, world, runs):
+    assert_same_run(runs / f"{case}-{world}", runs / f"{case}-1")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [1, 3])
+def test_a_run_stopped_on_two_ranks_goes_on_with_any_number(case, world, runs):
+    taken = len(steps(runs / f"{case}-stopped"))
+    assert STOP <= taken < len(steps(runs / f"{case}-1"))
+    assert_same_run(runs / f"{case}-resumed-{world}", runs / f"{case}-1")
+
+
+def test_the_first_rank_alone_writes(runs):
+    for run in runs.glob("*-3"):
+        assert not list(run.rglob("*.tmp"))
+        numbers = [line["step"] for line in steps(run)]
+        assert numbers == list(range(1, len(numbers) + 1))
