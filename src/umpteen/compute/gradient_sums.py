@@ -81,4 +81,7 @@ def _sum_rows(parameter: Tensor, ranks: Ranks) -> Tensor:
     bounds = np.concatenate([[0], np.cumsum(counts)])
     rows = ranks.concatenate(rows, bounds)
     values = ranks.concatenate(values, bounds)
-    return torch.sparse_coo_tensor(rows.unsqueeze(0), values, parameter.shape).coalesce()
+    total = torch.sparse_coo_tensor(
+        rows.unsqueeze(0), values, parameter.shape, check_invariants=False
+    )
+    return total.coalesce()

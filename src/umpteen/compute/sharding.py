@@ -308,8 +308,12 @@ def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> 
         torch.cuda.set_device(local)
     if world > 1 and not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        silence = timedelta(seconds=patience)
         with ranks._answered():
+            store, _, _ = next(dist.rendezvous("env://", rank, world, timeout=silence))
+            # torchrun may keep its store over restarts, and with it the addresses of the dead.
+            store = dist.PrefixStore(f"try-{ranks.restarts}", store)
             dist.init_process_group(
-                backend, rank=rank, world_size=world, timeout=timedelta(seconds=patience)
+                backend, store=store, rank=rank, world_size=world, timeout=silence
             )
     return ranks
