@@ -20,7 +20,7 @@ from umpteen.training.step import Losses
 
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
-LEARNING_RATES = {"frugal": (2e-3, 2e-3), "transformer": (2e-4, 4e-4)}
+LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
 """Encoder and heads, where the config leaves them open."""
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 
 from umpteen import config as configs
-from umpteen.build import DEFAULT_PRESET, load_config, resolve_open_settings
+from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
 from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.compute.sharding import ONE_RANK, Ranks, start_ranks
+from umpteen.compute.threads import cpu_threads
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError, DataError, RunError, TrainingStopped
@@ -252,7 +253,7 @@ class _Session:
         at = self.loop.position
         if self.selection.patience_over(at):
             return
-        with interrupts() as interrupted:
+        with interrupts() as interrupted, cpu_threads(self._threads()):
             saved = time.monotonic()
             for tick in self.loop.ticks():
                 self._report(tick.finished)
@@ -271,6 +272,11 @@ class _Session:
                     raise KeyboardInterrupt
                 if finished:
                     return
+
+    def _threads(self) -> int:
+        available = torch.get_num_threads()
+        frugal = is_frugal(self.settings.encoder)
+        return self.settings.train.threads or (max(1, available // 2) if frugal else available)
 
     def _report(self, infos: list[StepInfo]) -> None:
         epoch = self.loop.epochs_done()
