@@ -15,7 +15,7 @@ import umpteen
 from umpteen.data.formats import load_dataset
 from umpteen.training.run import train
 
-CHANGES = (*SETTINGS, "batches.size=4", "train.checkpoint_seconds=0", "train.epochs=6")
+CHANGES = (*SETTINGS, "batches.size=4", "train.checkpoint_seconds=0", "train.epochs=3")
 SOURCE = str(Path(umpteen.__file__).parent.parent)
 
 

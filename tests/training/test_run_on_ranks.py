@@ -68,6 +68,9 @@ CASES = {
         "train.epochs=1",
     ),
 }
+TRANSFORMER = "all labels, transformer"
+CASES[TRANSFORMER] = ("pool.scope=all", "train.lr_encoder=0.001")
+"""In float32, as its weights are."""
 STOP = 3
 
 
@@ -83,7 +86,11 @@ class InterruptAt(Silent):
 
 
 def fit(ranks, folder, name, *changes, **options):
-    torch.set_default_dtype(torch.float64)
+    if name.startswith(TRANSFORMER):
+        torch.set_default_dtype(torch.float32)
+        changes = (*changes, f"encoder.name={folder / 'bert'}", "encoder.options={}")
+    else:
+        torch.set_default_dtype(torch.float64)
     data = load_dataset(folder / "data")
     overrides = () if options.get("resume") else (*SMALL, *changes)
     out = folder / name
@@ -120,9 +127,13 @@ def whole_and_resumed(ranks, folder):
 
 
 @pytest.fixture(scope="module")
-def runs(tiny_data_folder, tmp_path_factory):
+def runs(tiny_data_folder, tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("on-ranks")
     shutil.copytree(tiny_data_folder, folder / "data")
+    shutil.copytree(tiny_bert, folder / "bert")
+    settings = json.loads((folder / "bert" / "config.json").read_text())
+    settings.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    (folder / "bert" / "config.json").write_text(json.dumps(settings))
 
     def start(function, world):
         assert on_ranks(__file__, function, world, folder) == [0] * world, said(folder)
@@ -155,15 +166,21 @@ def history(run):
 def assert_same_run(run, expected):
     ours, theirs = steps(run), steps(expected)
     assert len(ours) == len(theirs) >= 4
+    exact = not run.name.startswith(TRANSFORMER)
     for one, other in zip(ours, theirs, strict=True):
-        assert math.isclose(one.pop("loss"), other.pop("loss"), rel_tol=1e-9), (one, other)
+        near = 1e-9 if exact else 2e-6
+        found, expected_loss = one.pop("loss"), other.pop("loss")
+        assert math.isclose(found, expected_loss, rel_tol=near), (found, expected_loss)
         assert one == other
     one, other = weights_of(run), weights_of(expected)
     assert one.keys() == other.keys()
     for name, value in other.items():
         assert one[name].dtype == value.dtype
+        assert one[name].shape == value.shape
+        if not exact:
+            continue  # a step of AdamW turns rounding into numbers of full size
         np.testing.assert_allclose(one[name], value, rtol=1e-6, atol=1e-9, err_msg=name)
-    assert history(run) == history(expected)
+    assert not exact or history(run) == history(expected)
     assert os.listdir(run / "models") == os.listdir(expected / "models")
 
 

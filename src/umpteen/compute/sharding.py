@@ -120,7 +120,7 @@ class Ranks:
 
     def sum_(self, values: Tensor) -> Tensor:
         """Put the sum over ranks in the place of each rank's values."""
-        if self.world > 1:
+        if self.world > 1 and values.numel():
             with self._answered():
                 dist.all_reduce(values)
         return values
