@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def on_ranks(file, function, world, folder, *, patience=60.0, seconds=120) -> list[int]:
+def on_ranks(file, function, world, folder, *, patience=120.0, seconds=300) -> list[int]:
     """Call a function of a file on ``world`` ranks; the exit codes, what was said in FOLDER/*.said.
 
     A code below 0 is minus the signal that ended the rank.

@@ -18,9 +18,12 @@ import torch
 from rank_children import on_ranks, said
 from small_runs import SETTINGS, checkpoints, steps
 
+from umpteen.build import load_config, resolve_open_settings
 from umpteen.data.formats import load_dataset
+from umpteen.errors import TrainingStopped
+from umpteen.runs import RunFolder
 from umpteen.training.reporters import Silent
-from umpteen.training.run import train
+from umpteen.training.run import _Session, train
 
 SMALL = (
     *SETTINGS,
@@ -111,6 +114,44 @@ def stopped(ranks, folder):
         except KeyboardInterrupt:
             continue
         raise AssertionError(f"rank {ranks.rank} went on")
+
+    losses_that_are_not_numbers(ranks, folder)
+    each_rank_draws_its_own_and_the_same_again(ranks, folder)
+
+
+def losses_that_are_not_numbers(ranks, folder):
+    """All ranks stop with the same sentence; none waits for another."""
+    for part, sentence in (
+        ("NanAfter", "the loss became nan"),
+        ("NanGradient", "no longer finite"),
+    ):
+        for scope in ("all", "batch"):
+            changes = (f"loss.dual=small_runs:{part}", f"pool.scope={scope}")
+            with pytest.raises(TrainingStopped, match=sentence):
+                fit(ranks, folder, f"{part}-{scope}", *changes, "train.checkpoint_seconds=0")
+
+
+def each_rank_draws_its_own_and_the_same_again(ranks, folder):
+    """Dropout masks must not repeat from one rank's texts to the next one's."""
+    settings = resolve_open_settings(load_config(overrides=SMALL))
+    found = []
+    for name in ("draws", "draws-again"):
+        session = _Session(
+            RunFolder(folder / name), settings, device="cpu", reporters=[], ranks=ranks
+        )
+        session.set_up(load_dataset(folder / "data"), resume=False, cache=folder / "cache")
+        drawn = []
+
+        def loss_of(model, batch, seed, drawn=drawn):
+            drawn.append(torch.rand(3))
+            return sum((weights * 0).sum() for weights in model.parameters())
+
+        session.loop.loss_of = loss_of
+        for _ in zip(range(3), session.loop.ticks(), strict=False):
+            pass
+        found.append(ranks.stack(torch.stack(drawn[:3])))  # (ranks, steps, 3)
+    assert torch.equal(*found)
+    assert len(found[0].flatten().unique()) == ranks.world * 3 * 3
 
 
 def resumed(ranks, folder):
