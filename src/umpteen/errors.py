@@ -67,5 +67,9 @@ class TrainingStopped(UmpteenError):
     """Training cannot go on (a loss that is not finite, say); the message says how to continue."""
 
 
+class RankLost(UmpteenError):
+    """Another rank of this job has ended or no longer answers; the message says how to go on."""
+
+
 class MissingExtra(UmpteenError):
     """An optional package is needed and not installed; the message has the pip line."""

@@ -52,10 +52,13 @@ def train(
     """Train a model on DATA and write a self-contained run folder.
 
     Without --preset and --encoder the frugal default is trained, which needs no download. A run
-    that was stopped or killed continues with --resume to the same result.
+    that was stopped or killed continues with --resume to the same result. On several GPUs, or
+    several processes: torchrun --nproc-per-node N -m umpteen train ...
     """
     from pathlib import Path
 
+    from umpteen.compute.precision import choose_device
+    from umpteen.compute.sharding import start_ranks
     from umpteen.data.formats import load_dataset
     from umpteen.training.reporters import Reporter, TensorBoard, Terminal
     from umpteen.training.run import train as run
@@ -65,13 +68,16 @@ def train(
         changes.append(f"encoder.name={encoder}")
     if text:
         changes.append(f"data.text={text}")
-    terminal = Terminal()
-    reporters: list[Reporter] = [terminal]
-    if tensorboard:
+    ranks = start_ranks(choose_device(device))
+    reporters: list[Reporter] = [Terminal()] if ranks.first else []
+    if tensorboard and ranks.first:
         reporters.append(TensorBoard(Path(out) / "tensorboard"))
     try:
         read = load_dataset(data, data_format)
-        terminal.say(f"{read.name}: {len(read['train']):,} queries, {len(read.labels):,} labels")
+        for reporter in reporters[:1]:
+            reporter.say(
+                f"{read.name}: {len(read['train']):,} queries, {len(read.labels):,} labels"
+            )
         run(
             read,
             out=out,
@@ -82,7 +88,10 @@ def train(
             resume=resume,
             reporters=reporters,
             cache=cache,
+            ranks=ranks,
         )
+        ranks.close()
     except KeyboardInterrupt:
         sys.exit(130)
-    say(f"the run is in {out}; next: umpteen evaluate {out} {data}")
+    if ranks.first:
+        say(f"the run is in {out}; next: umpteen evaluate {out} {data}")

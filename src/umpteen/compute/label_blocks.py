@@ -3,25 +3,23 @@
 An objective is a small summary of each block of scores, a merge, and a loss from the merged summary
 and the positives' scores. So the loss of all labels is one pass over blocks that keeps the
 summaries; its gradient with respect to those few numbers is ordinary differentiation; and a second
-pass computes each block's scores again and pushes the numbers' gradients through it.
+pass computes each block's scores again and pushes the numbers' gradients through it. Ranks that
+hold a part of the labels each exchange the summaries and the positives' scores, and nothing else.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from umpteen.compute.label_pairs import place, sort_pairs, weigh
+from umpteen.compute.label_stream import LabelStream
 from umpteen.compute.precision import at_least_float32
-from umpteen.errors import UmpteenError
+from umpteen.compute.sharding import Shards, all_here
+from umpteen.errors import LabelMismatch
 from umpteen.types import Positives
-
-logger = logging.getLogger(__name__)
 
 MEMORY_BYTES = 1 << 29
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
@@ -40,6 +38,7 @@ def streamed_loss(
     forward: float = 1.0,
     block_size: int | None = None,
     memory_bytes: int | None = None,
+    shards: Shards | None = None,
 ) -> Tensor:
     """The loss of queries against all labels, in bounded memory, differentiable.
 
@@ -47,6 +46,11 @@ def streamed_loss(
     (1 - forward) * block_loss(objective, reduction, scores.T, positives.transposed())`` for
     ``scores = scale * queries @ labels.T`` with -inf at the ignored pairs, and has its gradients.
     Scores are float32 at least. Out of memory halves the block and does the pass again.
+
+    With ``shards`` each rank gives the labels it holds and all else in whole, the same on every
+    rank. The loss is that of all labels, on every rank; the gradients are those by this rank's
+    labels, and for queries and scale this rank's part of them: their sum over ranks is the whole
+    (``Ranks.gather_rows`` adds up for the queries that it gathered).
 
     Args:
         objective: An ``objectives.base.Objective``.
@@ -63,19 +67,27 @@ def streamed_loss(
         memory_bytes: What a block may take, 512 MiB if None: the block has
             memory / (bytes of a number * (10 B + 3 D)) labels. Inputs, their gradients and the
             P positives' scores come on top.
+        shards: Which labels each rank holds, where there are several.
 
     Returns:
         A scalar; it can be differentiated once.
 
     Raises:
-        LabelMismatch: If a pair names a label or a query that is not there.
+        LabelMismatch: If a pair names a label or a query that is not there, or a rank's vectors
+            are not those of its labels.
         UmpteenError: If not even one label at a time fits the memory.
     """
     dtype = torch.promote_types(at_least_float32(queries).dtype, at_least_float32(labels).dtype)
     queries = queries.to(dtype) * scale
     if block_size is None:
         block_size = fitting_block(len(queries), labels.shape[1], dtype, memory_bytes)
-    stream = _Stream(objective, reduction, queries, len(labels), positives, ignored, forward)
+    shards = all_here(len(labels)) if shards is None else shards
+    if len(labels) != len(shards.own):
+        raise LabelMismatch(
+            f"rank {shards.ranks.rank} gives {len(labels)} label vectors and holds "
+            f"{len(shards.own)} labels; they must be the same"
+        )
+    stream = LabelStream(objective, reduction, queries, shards, positives, ignored, forward)
     stream.size = max(1, min(block_size, len(labels)))
     result: Tensor = _StreamedLoss.apply(queries, labels, stream)
     return result
@@ -90,10 +102,10 @@ def fitting_block(n_queries: int, dim: int, dtype: torch.dtype, memory_bytes: in
 
 class _StreamedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, labels: Tensor, stream: _Stream) -> Tensor:
+    def forward(ctx: Any, queries: Tensor, labels: Tensor, stream: LabelStream) -> Tensor:
         ctx.save_for_backward(queries, labels)
         ctx.stream = stream
-        return stream.retrying(lambda: stream.collect(queries, labels))
+        return stream.collect(queries, labels)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -102,187 +114,3 @@ class _StreamedLoss(torch.autograd.Function):
         stream, needs = ctx.stream, ctx.needs_input_grad[:2]
         found = stream.retrying(lambda: stream.replay(queries, labels, gradient, needs))
         return (*found, None)
-
-
-class _Stream:
-    """One loss over all labels: the pairs, the blocks, and what the two passes leave each other."""
-
-    def __init__(
-        self,
-        objective: Any,
-        reduction: Callable[[Positives, int], Tensor],
-        queries: Tensor,
-        n_labels: int,
-        positives: Positives,
-        ignored: Any,
-        forward: float,
-    ) -> None:
-        self.objective = objective
-        self.n_queries, self.n_labels = len(queries), n_labels
-        self.size = n_labels
-        device = queries.device
-        given = Positives(
-            place(positives.rows, device),
-            place(positives.cols, device),
-            place(positives.targets, device).to(queries.dtype),
-        )
-        sort = partial(sort_pairs, n_queries=self.n_queries, n_labels=n_labels, device=device)
-        self.pairs = sort(positives.rows, positives.cols)
-        self.ignored = None if ignored is None else sort(ignored[:, 0], ignored[:, 1])
-        order = place(self.pairs.order, device)
-        self.of_queries = self.of_labels = None
-        self.query_share = forward / max(1, self.pairs.n_rows)
-        self.label_share = (1 - forward) / max(1, self.pairs.n_cols)
-        if forward > 0:
-            self.of_queries = weigh(reduction, given, self.n_queries, order, labels_choose=False)
-        if forward < 1:
-            turned = given.transposed()
-            self.of_labels = weigh(reduction, turned, n_labels, order, labels_choose=True)
-        self.prepared: Tensor | None = None
-        self.cached: tuple[Tensor, ...] | None = None
-
-    def retrying(self, function: Callable[[], Any]) -> Any:
-        """Call the function until it fits the memory, with half the block each time."""
-        while True:
-            try:
-                return function()
-            except torch.OutOfMemoryError as error:
-                if self.size == 1:
-                    raise UmpteenError(
-                        f"the scores of {self.n_queries} queries and one label do not fit the "
-                        "memory; use a smaller batch"
-                    ) from error
-            self.size = (self.size + 1) // 2
-            self.cached = None
-            torch.cuda.empty_cache()
-            logger.warning("out of memory; going on with %d labels at once", self.size)
-
-    def collect(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """The first pass: the loss, and its gradient by summaries and positives' scores."""
-        side = self.of_queries
-        total = queries.new_zeros(())
-        summaries, positive_scores = [], []
-        with torch.no_grad():
-            if side is not None and self.prepared is None and hasattr(self.objective, "prepare"):
-                over = self._over_blocks(queries, labels)
-                self.prepared = self.objective.prepare(over, side.positives, self.n_queries)
-            for start, stop, part in self._blocks():
-                scores = self._scores(queries, labels[start:stop], start, stop)
-                if self.of_labels is not None:
-                    total = total + self._from_labels(scores, part, start)
-                if side is not None:
-                    seen, found, inside = side.view(scores, part, start)
-                    summaries.append(self._summary(seen, inside, self.prepared))
-                    positive_scores.append(found)
-                    del seen
-                del scores  # or it would stay while the next block is made
-        if side is None:
-            return total
-        leaves = (
-            torch.stack(summaries).requires_grad_(),
-            torch.cat(positive_scores).requires_grad_(),
-        )
-        with torch.enable_grad(), _full_precision(queries):
-            stats = self.objective.merge(leaves[0])
-            rows = self.objective.loss(stats, leaves[1], side.positives, side.weights)
-            loss = rows.sum() * self.query_share
-        self.cached = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-        return total + loss.detach()
-
-    def replay(
-        self, queries: Tensor, labels: Tensor, gradient: Tensor, needs: tuple[bool, bool]
-    ) -> list[Tensor | None]:
-        """The second pass: the loss's gradients by queries and labels."""
-        side = self.of_queries
-        if side is not None and self.cached is None:  # the blocks are smaller than they were
-            self.collect(queries, labels)
-        totals = [
-            torch.zeros_like(value) if need else None
-            for value, need in zip((queries, labels), needs, strict=True)
-        ]
-        held = queries.detach().requires_grad_(needs[0])
-        for i, (start, stop, part) in enumerate(self._blocks()):
-            block = labels[start:stop].detach().requires_grad_(needs[1])
-            outputs, pushed = [], []
-            with torch.enable_grad():
-                scores = self._scores(held, block, start, stop)
-                if side is not None and self.cached is not None:
-                    seen, found, inside = side.view(scores, part, start)
-                    outputs += [self._summary(seen, inside, self.prepared), found]
-                    pushed += [self.cached[0][i] * gradient, self.cached[1][part] * gradient]
-                    del seen
-                if self.of_labels is not None:
-                    outputs.append(self._from_labels(scores, part, start))
-                    pushed.append(gradient)
-                del scores
-            wanted = [value for value, need in zip((held, block), needs, strict=True) if need]
-            gradients = list(torch.autograd.grad(outputs, wanted, pushed))
-            if totals[1] is not None:
-                totals[1][start:stop] = gradients.pop()
-            if totals[0] is not None:
-                totals[0] += gradients.pop()
-        return totals
-
-    def _blocks(self) -> Iterator[tuple[int, int, slice]]:
-        """Half-open ranges of labels, and where their positives are."""
-        for start in range(0, max(1, self.n_labels), self.size):
-            stop = min(start + self.size, self.n_labels)
-            yield start, stop, self.pairs.between(start, stop)
-
-    def _scores(self, queries: Tensor, block: Tensor, start: int, stop: int) -> Tensor:
-        with _full_precision(queries):
-            scores = queries @ block.to(queries.dtype).T  # (B, stop - start)
-        if self.ignored is not None:
-            part = self.ignored.between(start, stop)
-            nothing = torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device)
-            scores.index_put_((self.ignored.rows[part], self.ignored.cols[part] - start), nothing)
-        return scores
-
-    def _summary(self, scores: Tensor, positives: Positives, prepared: Tensor | None) -> Tensor:
-        with _full_precision(scores):
-            if prepared is None:
-                summary: Tensor = self.objective.row_stats(scores, positives)
-            else:
-                summary = self.objective.row_stats(scores, positives, prepared)
-        return summary
-
-    def _from_labels(self, scores: Tensor, part: slice, start: int) -> Tensor:
-        """The block's part of the loss from labels to queries: each of its labels is whole here."""
-        side = self.of_labels
-        assert side is not None
-        seen, found, inside = side.view(scores, part, start)
-        prepared = None
-        if hasattr(self.objective, "prepare"):
-            whole = seen.detach()
-            with torch.no_grad():
-                prepared = self.objective.prepare(
-                    lambda function, merge: merge(function(whole).unsqueeze(0)), inside, len(whole)
-                )
-        stats = self._summary(seen, inside, prepared)
-        with _full_precision(scores):
-            rows = self.objective.loss(stats, found, inside, side.weights[part])
-        return rows.sum() * self.label_share
-
-    def _over_blocks(self, queries: Tensor, labels: Tensor) -> Callable[..., Tensor | None]:
-        side = self.of_queries
-        assert side is not None
-
-        def over_blocks(
-            function: Callable[[Tensor], Tensor], merge: Callable[[Tensor], Tensor]
-        ) -> Tensor | None:
-            merged: Tensor | None = None
-            for start, stop, part in self._blocks():
-                scores = self._scores(queries, labels[start:stop], start, stop)
-                seen, _, _ = side.view(scores, part, start)
-                del scores
-                result = function(seen)
-                del seen
-                both = [result] if merged is None else [merged, result]
-                merged = merge(torch.stack(both))
-            return merged
-
-        return over_blocks
-
-
-def _full_precision(values: Tensor) -> torch.autocast:
-    return torch.autocast(values.device.type, enabled=False)

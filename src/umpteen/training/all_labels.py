@@ -12,9 +12,11 @@ from torch import Tensor
 from umpteen.compute.grad_cache import Side, cached_vectors
 from umpteen.compute.label_blocks import streamed_loss
 from umpteen.compute.precision import at_least_float32, autocast
+from umpteen.compute.sharding import ONE_RANK, Ranks, Shards
 from umpteen.data.tokens import TokenStore
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch
+from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
 from umpteen.types import Ragged
 
@@ -24,6 +26,8 @@ class AllLabelLoss:
     """lambda L_D + (1 - lambda) L_C of a batch, each over all labels; see ``step.batch_loss``.
 
     Neither the (B, L) scores nor more than one chunk's graph of the label encoder are ever held.
+    On several ranks each encodes its share of the queries and of the labels; every rank has the
+    loss of all, and gradients that add up over ranks to those of one.
     """
 
     losses: Losses
@@ -33,27 +37,38 @@ class AllLabelLoss:
     """Padded tokens of label texts in a chunk."""
     memory_bytes: int
     """What a block of scores may take."""
+    ranks: Ranks = ONE_RANK
     chunks: list[np.ndarray] = field(init=False)
-    """Label rows of each chunk, short texts with short ones."""
+    """Rows of this rank's labels in each chunk, short texts with short ones."""
     order: np.ndarray = field(init=False)
-    """(L,) where each label's row is among the chunks' rows."""
+    """Where each of this rank's labels is among the chunks' rows."""
+    shards: Shards = field(init=False)
 
     def __post_init__(self) -> None:
         lengths = self.labels.lengths
-        rows = np.argsort(lengths, kind="stable")
+        shards = Shards(self.ranks, self.ranks.bounds(len(lengths)))
+        own = shards.own
+        rows = own.start + np.argsort(lengths[own.start : own.stop], kind="stable")
+        object.__setattr__(self, "shards", shards)
         object.__setattr__(self, "chunks", cut_by_tokens(rows, lengths, self.chunk_tokens))
         object.__setattr__(self, "order", np.argsort(rows, kind="stable"))
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
         """The loss, a scalar; differentiable once."""
         device = next(model.parameters()).device
-        queries = self._encode(model, batch.tokens)
         share = dual_share(model, self.losses)
+        n = len(batch.queries)
+        part = self.ranks.shard(n)
+        own = None
+        if len(part):
+            own = self._encode(model, some_texts(batch.tokens, part.start, part.stop))
+        heads = used_heads(model, share)
+        queries = gathered_queries(own, heads, model, n, self.ranks)
         total = torch.zeros((), device=device)
-        if "dual" in model.heads and share > 0:
-            total = total + share * self._dual(model, batch, queries, seed)
-        if "classifier" in model.heads and share < 1:
-            total = total + (1 - share) * self._classifier(model, batch, queries)
+        if model.dual in heads:
+            total = total + share * self._dual(model, batch, queries[0], seed)
+        if model.classifier in heads:
+            total = total + (1 - share) * self._classifier(model, batch, queries[-1])
         return total
 
     def _encode(self, model: Model, tokens: Ragged) -> Tensor:
@@ -65,9 +80,13 @@ class AllLabelLoss:
         side = Side(
             lambda rows: model.dual(self._encode(model, self.labels.take(rows))), self.chunks
         )
-        vectors = cached_vectors(side, seed=seed)  # (L, D), in the order of the chunks
-        vectors = vectors[torch.from_numpy(self.order).to(vectors.device)]
-        stream = self._stream(batch, model.dual(queries), vectors, model.log_scales[0].exp())
+        if self.chunks:
+            # (labels of this rank, D), in the order of the chunks
+            vectors = cached_vectors(side, seed=seed, stream=self.ranks.rank)
+            vectors = vectors[torch.from_numpy(self.order).to(vectors.device)]
+        else:  # more ranks than labels
+            vectors = queries.new_zeros(0, model.dim)
+        stream = self._stream(batch, queries, vectors, model.log_scales[0].exp())
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
@@ -75,7 +94,7 @@ class AllLabelLoss:
         assert model.label_vectors is not None
         vectors = model.label_dropout(model.label_vectors)
         scale = model.log_scales[1].exp()
-        stream = self._stream(batch, model.classifier(queries), vectors, scale)
+        stream = self._stream(batch, queries, vectors, scale)
         losses = self.losses
         loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
         if losses.bce:
@@ -96,6 +115,7 @@ class AllLabelLoss:
                 ignored=batch.pool.ignored,
                 forward=forward,
                 memory_bytes=self.memory_bytes,
+                shards=self.shards,
             )
 
         return loss

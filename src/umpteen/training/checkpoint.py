@@ -1,4 +1,8 @@
-"""Checkpoints: weights, optimizers and position, checksummed; the newest whole one is used."""
+"""Checkpoints: weights, optimizers and position, checksummed; the newest whole one is used.
+
+A checkpoint does not depend on the number of ranks: the first one writes it, with the label table
+and its moments in whole, and each takes its own rows of it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest, read_json, write_json
 from umpteen.training.loop import Loop, Position
@@ -22,6 +27,8 @@ from umpteen.training.refresh import Refreshed
 logger = logging.getLogger(__name__)
 
 KEPT = 2
+TABLE = "label_vectors"
+"""The weight that ranks share out by rows."""
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 BANK = "bank.safetensors"
 
@@ -32,26 +39,38 @@ class Checkpoints:
     Args:
         folder: Where they live.
         data_fingerprint: What the run trains on; a checkpoint of other data is refused.
+        ranks: Who trains; all of them call ``save`` and ``restore``.
     """
 
-    def __init__(self, folder: Path, *, data_fingerprint: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        data_fingerprint: str,
+        ranks: Ranks = ONE_RANK,
+    ) -> None:
         self.folder = folder
         self._fingerprint = data_fingerprint
+        self._ranks = ranks
         self._refresh_digests: dict[str, str] = {}
         self.last_good: Path | None = None
         """The checkpoint written or restored last."""
 
     def keep_refresh(self, refreshed: Refreshed, epoch: int) -> None:
         """Put a refresh on disk, so that a later resume need not make it again."""
-        self._refresh_digests = refreshed.save(self._refresh_folder(epoch))
+        if self._ranks.first:
+            self._refresh_digests = refreshed.save(self._refresh_folder(epoch))
 
     def save(self, loop: Loop) -> Path:
         """Write a checkpoint and remove all but the newest ones."""
         folder = self.folder / f"step-{loop.position.step:09d}"
+        self.last_good = folder
+        weights, moments = self._weights(loop), self._moments(loop)
+        if not self._ranks.first:
+            return folder
         with atomic_folder(folder, replace=True) as temporary:
-            weights = {k: v.detach().cpu().contiguous() for k, v in loop.model.state_dict().items()}
             save_file(weights, temporary / WEIGHTS)
-            save_file(_moments(loop), temporary / MOMENTS)
+            save_file(moments, temporary / MOMENTS)
             names = [WEIGHTS, MOMENTS]
             if loop.bank is not None and loop.bank.vectors is not None:
                 save_file({"vectors": loop.bank.vectors.cpu().contiguous()}, temporary / BANK)
@@ -63,7 +82,6 @@ class Checkpoints:
                 "digests": {name: digest(temporary / name) for name in names},
             }
             write_json(temporary / STATE, state)
-        self.last_good = folder
         self._forget_others(folder)
         return folder
 
@@ -78,8 +96,19 @@ class Checkpoints:
             The checkpoint's folder.
 
         Raises:
-            RunError: If there is none, or it belongs to other data.
+            RunError: If there is none, it belongs to other data, or ranks find different ones.
         """
+        with self._ranks.first_goes_first():
+            folder = self._restore(loop)
+        expected = self._ranks.json_from_first(folder.name)
+        if folder.name != expected:
+            raise RunError(
+                f"rank {self._ranks.rank} finds the checkpoint {folder} and the first rank "
+                f"{expected}; all ranks must see the same run folder"
+            )
+        return folder
+
+    def _restore(self, loop: Loop) -> Path:
         damage = []
         for folder in reversed(self._all()):
             try:
@@ -95,15 +124,17 @@ class Checkpoints:
                 )
             position = Position(**state["position"])
             loop.turn_to(position.stage)  # each stage has optimizers of its own
+            if TABLE in weights:
+                weights[TABLE] = self._own_rows(weights[TABLE])
             loop.model.load_state_dict(weights)
-            _restore_moments(loop, moments)
+            self._restore_moments(loop, moments)
             loop.position = position
             loop.refreshed = refreshed
             if loop.bank is not None:
                 _restore_bank(loop, folder / BANK if BANK in state["digests"] else None)
             self._refresh_digests = state["refresh"]
             self.last_good = folder
-            if not damage:
+            if not damage and self._ranks.first:
                 self._forget_others(folder)  # a kill may have come just before it was due
             return folder
         if not damage:
@@ -150,37 +181,72 @@ class Checkpoints:
             if folder not in in_use:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    # -- rows of the label table --------------------------------------------------------------
+
+    def _own_rows(self, whole: Tensor) -> Tensor:
+        own = self._ranks.shard(len(whole))
+        return whole[own.start : own.stop].clone() if self._ranks.world > 1 else whole
+
+    def _all_rows(self, own: Tensor, n_labels: int) -> Tensor | None:
+        return self._ranks.rows_to_first(own, self._ranks.bounds(n_labels))
+
+    def _weights(self, loop: Loop) -> dict[str, Tensor]:
+        """All weights on the host; of use on the first rank alone."""
+        weights = {}
+        for name, value in loop.model.state_dict().items():
+            found = self._all_rows(value, loop.model.n_labels) if name == TABLE else value.cpu()
+            if found is not None:
+                weights[name] = found.detach().contiguous()
+        return weights
+
+    def _moments(self, loop: Loop) -> dict[str, Tensor]:
+        """The optimizers' states as flat names: ``0.12.exp_avg`` is exp_avg of parameter 12.
+
+        Of use on the first rank alone.
+        """
+        flat = {}
+        for place, optimizer in enumerate(loop.optimizers.all):
+            table = _table_index(loop, optimizer)
+            for index, state in optimizer.state_dict()["state"].items():
+                for name, value in state.items():
+                    tensor = value if isinstance(value, Tensor) else torch.tensor(value)
+                    found: Tensor | None = tensor.detach().cpu()
+                    if index == table and tensor.ndim:
+                        found = self._all_rows(tensor, loop.model.n_labels)
+                    if found is not None:
+                        flat[f"{place}.{index}.{name}"] = found.contiguous()
+        return flat
+
+    def _restore_moments(self, loop: Loop, flat: dict[str, Tensor]) -> None:
+        for place, optimizer in enumerate(loop.optimizers.all):
+            table = _table_index(loop, optimizer)
+            whole = optimizer.state_dict()
+            whole["state"] = {}
+            for key, tensor in flat.items():
+                where, index, name = key.split(".")
+                if int(where) == place:
+                    if int(index) == table and tensor.ndim:
+                        tensor = self._own_rows(tensor)
+                    counts = tensor.dtype == torch.int64 and tensor.ndim == 0
+                    value = int(tensor) if counts else tensor
+                    whole["state"].setdefault(int(index), {})[name] = value
+            optimizer.load_state_dict(whole)
+            # torch casts every state to its parameter's type; counters must stay integers.
+            loaded = optimizer.state_dict()["state"]
+            for index, state in whole["state"].items():
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and not value.is_floating_point():
+                        loaded[index][name] = loaded[index][name].to(value.dtype)
+
+
+def _table_index(loop: Loop, optimizer: torch.optim.Optimizer) -> int | None:
+    """Where the label table is among an optimizer's parameters."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    places = [i for i, p in enumerate(parameters) if p is loop.model.label_vectors]
+    return places[0] if places else None
+
 
 def _restore_bank(loop: Loop, file: Path | None) -> None:
     assert loop.bank is not None
     device = next(loop.model.parameters()).device
     loop.bank.vectors = None if file is None else load_file(file)["vectors"].to(device)
-
-
-def _moments(loop: Loop) -> dict[str, Tensor]:
-    """The optimizers' states as flat names: ``0.12.exp_avg`` is state exp_avg of parameter 12."""
-    flat = {}
-    for place, optimizer in enumerate(loop.optimizers.all):
-        for index, state in optimizer.state_dict()["state"].items():
-            for name, value in state.items():
-                tensor = value if isinstance(value, Tensor) else torch.tensor(value)
-                flat[f"{place}.{index}.{name}"] = tensor.detach().cpu().contiguous()
-    return flat
-
-
-def _restore_moments(loop: Loop, flat: dict[str, Tensor]) -> None:
-    for place, optimizer in enumerate(loop.optimizers.all):
-        whole = optimizer.state_dict()
-        whole["state"] = {}
-        for key, tensor in flat.items():
-            where, index, name = key.split(".")
-            if int(where) == place:
-                value = int(tensor) if tensor.dtype == torch.int64 and tensor.ndim == 0 else tensor
-                whole["state"].setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict(whole)
-        # torch casts every state to its parameter's type; counters must stay integers.
-        loaded = optimizer.state_dict()["state"]
-        for index, state in whole["state"].items():
-            for name, value in state.items():
-                if isinstance(value, Tensor) and not value.is_floating_point():
-                    loaded[index][name] = loaded[index][name].to(value.dtype)

@@ -12,11 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.gradient_sums import sum_gradients_
+from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.data.samplers import clustered_batches, coarser, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
 from umpteen.training.bank import Bank
 from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
 
@@ -151,6 +154,7 @@ class Loop:
     warmup: float
     clip_norm: float
     seed: int
+    ranks: Ranks = ONE_RANK
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
     bank: Bank | None = None
@@ -234,9 +238,12 @@ class Loop:
     def _step(self, batch: Batch, factor: float) -> None:
         at = self.position
         seed = step_seed(self.seed, at.step, (4,))
-        torch.manual_seed(seed)  # dropout; forked, not the caller's
+        # Dropout; forked, not the caller's. Each rank drops otherwise: it has other texts.
+        rank = self.ranks.rank
+        torch.manual_seed(step_seed(self.seed, at.step, (4, rank)) if rank else seed)
         loss = self.loss_of(self.model, batch, seed)
         loss.backward()
+        sum_gradients_(shared_parameters(self.model), self.ranks)
         self.optimizers.step(factor, clip_norm=self.clip_norm)
         self.watch.push(
             loss.detach(),

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.build import build_encoder, build_losses, build_model
+from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
@@ -22,7 +23,9 @@ from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.loop import Loop
+from umpteen.training.on_ranks import refresh_on_first
 from umpteen.training.optim import Optimizers
+from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
 from umpteen.training.step import batch_loss
@@ -68,6 +71,7 @@ def new_loop(
     keep_refresh: Callable[[Refreshed, int], None],
     precision: str,
     first_epoch: int = 0,
+    ranks: Ranks = ONE_RANK,
 ) -> Loop:
     """The training loop at its beginning.
 
@@ -78,6 +82,7 @@ def new_loop(
         keep_refresh: Told of every new refresh.
         precision: Of the encoder.
         first_epoch: Where the stage starts.
+        ranks: Who trains; each holds its part of the label table.
 
     Returns:
         The loop.
@@ -112,7 +117,7 @@ def new_loop(
             lr_labels=s.train.lr_labels,
             weight_decay=s.train.weight_decay,
         ),
-        loss_of=_loss_of(s, data, precision, bank),
+        loss_of=_loss_of(s, data, precision, bank, ranks),
         maker=BatchMaker(
             data.queries,
             data.labels,
@@ -120,7 +125,9 @@ def new_loop(
             seed=s.seed,
             encode_labels="dual" in model.heads and s.pool.scope != "all" and not s.train.frozen,
         ),
-        refresh=refresher if s.batches.clustered or mined or bank is not None else None,
+        refresh=refresh_on_first(refresher, ranks)
+        if s.batches.clustered or mined or bank is not None
+        else None,
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -134,6 +141,7 @@ def new_loop(
         clip_norm=s.train.clip_norm,
         seed=s.seed,
         bank=bank,
+        ranks=ranks,
     )
 
 
@@ -159,7 +167,7 @@ def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> 
 
 
 def _loss_of(
-    s: RunConfig, data: Prepared, precision: str, bank: Bank | None
+    s: RunConfig, data: Prepared, precision: str, bank: Bank | None, ranks: Ranks
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
     if s.train.frozen:
@@ -171,6 +179,7 @@ def _loss_of(
             precision,
             chunk_tokens=s.pool.chunk_tokens,
             memory_bytes=s.pool.memory_mib << 20,
+            ranks=ranks,
         )
     if bank is not None:
         train = data.dataset["train"]
@@ -182,4 +191,6 @@ def _loss_of(
             precision,
             memory_bytes=s.pool.memory_mib << 20,
         )
+    if ranks.world > 1:
+        return PoolLossOnRanks(losses, precision, ranks)
     return lambda model, batch, seed: batch_loss(model, batch, losses, precision=precision)

@@ -19,10 +19,11 @@ from umpteen.build import (
     stages,
 )
 from umpteen.compute.precision import choose_device, choose_precision
+from umpteen.compute.sharding import ONE_RANK, Ranks, start_ranks
 from umpteen.compute.threads import cpu_threads
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.errors import ConfigError, RunError, TrainingStopped
+from umpteen.errors import ConfigError, DataError, RunError, TrainingStopped
 from umpteen.files import clear_leftovers, read_json
 from umpteen.metrics import parse_all
 from umpteen.model.storage import Reading, load_model
@@ -32,6 +33,7 @@ from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
+from umpteen.training.on_ranks import cut_table_, whole_table
 from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import (
     default_cache,
@@ -56,8 +58,12 @@ def train(
     resume: bool = False,
     reporters: Sequence[Reporter] = (),
     cache: str | Path | None = None,
+    ranks: Ranks | None = None,
 ) -> Predictor:
     """Train a model and write a run folder.
+
+    In a process that torchrun started, train with the others of its job: all of them must make the
+    same call and see the same files. The first one writes and reports.
 
     Args:
         data: The data; only its train and validation splits are read. Where it has no validation
@@ -72,6 +78,7 @@ def train(
         resume: Continue the run in ``out`` from its newest checkpoint, with its own settings.
         reporters: Told of progress.
         cache: Where token stores are kept; by default the user's cache folder.
+        ranks: From ``start_ranks``, where the caller has started them.
 
     Returns:
         A predictor with the best model by validation (the last one without validation).
@@ -80,8 +87,13 @@ def train(
         ConfigError: If a setting is wrong.
         RunError: If ``out`` is in the way, or cannot be resumed.
         TrainingStopped: If the loss is no longer finite, or memory ran out.
+        RankLost: If another rank of the job has ended.
     """
     folder = RunFolder(out)
+    ranks = start_ranks(choose_device(device)) if ranks is None else ranks
+    if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
+        # torchrun repeats the command it was given; what the first try began is continued.
+        resume, config, preset, overrides = True, None, None, ()
     if resume:
         if config is not None or preset is not None or overrides or dataset is not None:
             raise ConfigError(
@@ -92,27 +104,45 @@ def train(
         folder.require_empty()
         settings = config or load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
         settings = resolve_open_settings(settings)
+        ranks.wait()  # until all have seen that the folder is empty
     # A misspelt name should not wait for the tokens of all texts, or for an epoch.
     for stage in stages(settings):
         build_losses(stage.loss)
     parse_all([settings.validation.select])
+    if ranks.world > 1:
+        _require_for_ranks(settings)
     data = with_told_propensity(data, settings)
-    session = _Session(folder, settings, device=device, reporters=list(reporters))
+    session = _Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
     try:
         session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
     except Exception:
-        if not resume:
+        if not resume and ranks.first:
             folder.take_back_settings()
         raise
     session.train()
+    ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
+
+
+def _require_for_ranks(settings: RunConfig) -> None:
+    if settings.stage2 or settings.train.frozen or settings.pool.scope == "bank":
+        raise ConfigError(
+            "several ranks train neither a second stage, nor a frozen encoder, nor a bank of "
+            "labels (stage2, train.frozen, pool.scope=bank); train these with one rank"
+        )
 
 
 class _Session:
     """One call of ``train``: the parts of the loop and what is done with its ticks."""
 
     def __init__(
-        self, folder: RunFolder, settings: RunConfig, *, device: str, reporters: list[Reporter]
+        self,
+        folder: RunFolder,
+        settings: RunConfig,
+        *,
+        device: str,
+        reporters: list[Reporter],
+        ranks: Ranks = ONE_RANK,
     ) -> None:
         self.folder = folder
         self.settings = settings
@@ -120,7 +150,8 @@ class _Session:
         self.first_epochs = (0, *accumulate(stage.train.epochs for stage in self.stages))
         self.device = choose_device(device)
         self.precision = choose_precision(settings.train.precision, self.device)
-        self.reporters = reporters or [Silent()]
+        self.ranks = ranks
+        self.reporters = reporters if reporters and ranks.first else [Silent()]
 
     def say(self, text: str) -> None:
         for reporter in self.reporters:
@@ -131,24 +162,29 @@ class _Session:
     def set_up(self, data: Dataset, *, resume: bool, cache: Path) -> None:
         settings = self.settings
         dataset = training_splits(data, settings)
-        for place in (self.folder.path, self.folder.models, self.folder.checkpoints):
-            clear_leftovers(place)
+        if self.ranks.first:
+            for place in (self.folder.path, self.folder.models, self.folder.checkpoints):
+                clear_leftovers(place)
         # A run that was killed before its first checkpoint starts again with its own settings.
-        resume = resume and self._begun()
+        resume = self.ranks.json_from_first(self.ranks.first and resume and self._begun())
         if resume:
             model, tokenizer, _ = load_model(self.folder.model("best"))
             model.train()
         else:
             # First, so that a kill from here on can be resumed.
-            start.write_config(self.folder, settings, data, device=self.device)
+            if self.ranks.first:
+                start.write_config(self.folder, settings, data, device=self.device)
             model, tokenizer = new_model(settings, dataset)
-        self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
+        with self.ranks.first_goes_first():  # the others find its tokens in the cache
+            self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
+        self._require_same_data()
+        cut_table_(model, self.ranks)
         self.model = model.to(self.device)
         self.reading = Reading(
             settings.data.text, settings.data.max_tokens, dataset.labels.fingerprint
         )
         self.checkpoints = Checkpoints(
-            self.folder.checkpoints, data_fingerprint=self.data.fingerprint
+            self.folder.checkpoints, data_fingerprint=self.data.fingerprint, ranks=self.ranks
         )
         self.loop = self._new_loop(0)
         self.loop.loop_of_stage = self._new_loop
@@ -168,9 +204,16 @@ class _Session:
             self.say(f"continuing from {place} (epoch {self.loop.position.epoch + 1})")
         else:
             self._write_start(data)
-        log = StepLog(self.folder.steps, last_step=self.loop.position.step)
-        self.step_log = log
-        self.reporters = [*self.reporters, log]
+        if self.ranks.first:
+            self.step_log = StepLog(self.folder.steps, last_step=self.loop.position.step)
+            self.reporters = [*self.reporters, self.step_log]
+
+    def _require_same_data(self) -> None:
+        if self.ranks.json_from_first(self.data.fingerprint) != self.data.fingerprint:
+            raise DataError(
+                f"rank {self.ranks.rank} reads other data than the first rank; "
+                "give all ranks the same data and the same version of umpteen"
+            )
 
     def _new_loop(self, stage: int) -> Loop:
         return new_loop(
@@ -180,6 +223,7 @@ class _Session:
             keep_refresh=self.checkpoints.keep_refresh,
             precision=self.precision,
             first_epoch=self.first_epochs[stage],
+            ranks=self.ranks,
         )
 
     def _begun(self) -> bool:
@@ -191,6 +235,12 @@ class _Session:
     def _write_start(self, data: Dataset) -> None:
         """Label vectors from texts, then everything a resume needs, before the first step."""
         self._start_labels(self.settings)
+        with whole_table(self.model, self.ranks):
+            if self.ranks.first:
+                self._write_files(data)
+        self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
+
+    def _write_files(self, data: Dataset) -> None:
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
         start.write_untrained(self.folder, self.model, self.data, self.reading)
@@ -202,13 +252,14 @@ class _Session:
             device=self.device,
             fingerprint=self.data.fingerprint,
         )
-        self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
 
     def _start_labels(self, settings: RunConfig) -> None:
         if self.model.label_vectors is None:
             return
         if settings.model.label_init == "text":
-            start.start_from_texts_(self.model, self.data, precision=self.precision)
+            start.start_from_texts_(
+                self.model, self.data, precision=self.precision, ranks=self.ranks
+            )
         else:
             self.model.label_vectors.data.zero_()
 
@@ -270,13 +321,17 @@ class _Session:
                 self._report(tick.finished)
                 if tick.epoch_done:
                     self._epoch_done()
-                overdue = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
+                # Clocks differ: the first rank's decides. Signals reach any: one is enough.
+                waited = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
+                overdue, stop = self.ranks.highest(
+                    self.ranks.first and waited, interrupted.is_set()
+                )
                 finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
                 over = finished and at.stage + 1 == len(self.stages)
-                if overdue or finished or interrupted.is_set():
+                if overdue or finished or stop:
                     self._save_checkpoint()
                     saved = time.monotonic()
-                if interrupted.is_set() and not over:
+                if stop and not over:
                     raise KeyboardInterrupt
                 if finished:
                     return
@@ -295,16 +350,22 @@ class _Session:
     def _save_checkpoint(self) -> None:
         # A loss still under way may not be finite; it must be known before weights are kept.
         self._report(self.loop.watch.drain())
-        if not all(bool(weights.isfinite().all()) for weights in self.model.parameters()):
+        finite = all(bool(weights.isfinite().all()) for weights in self.model.parameters())
+        if any(self.ranks.highest(not finite)):
             raise TrainingStopped(
                 f"a weight is no longer finite after step {self.loop.position.step}"
             )
-        self.step_log.flush()
+        if self.ranks.first:
+            self.step_log.flush()
         self.checkpoints.save(self.loop)
 
     def _epoch_done(self) -> None:
         at = self.loop.position
-        result = self.selection.epoch_done(at)
+        if not self.selection.due(at):
+            return
+        with whole_table(self.model, self.ranks):
+            result = self.selection.epoch_done(at) if self.ranks.first else None
+        at.history[:] = self.ranks.json_from_first(at.history)
         if result is not None:
             metrics, best = result
             for reporter in self.reporters:

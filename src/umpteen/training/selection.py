@@ -50,13 +50,12 @@ class Selection:
         Returns:
             Metrics by head and whether they are the best so far; None if none were due.
         """
+        if not self.due(at):
+            return None
         last = at.epoch == self.n_epochs
         if self.data.validation is None:
-            if last:
-                place = self._save(self._predictor(), at)
-                self.folder.point(best=place, last=place)
-            return None
-        if at.epoch % self.rules.every_epochs and not last:
+            place = self._save(self._predictor(), at)
+            self.folder.point(best=place, last=place)
             return None
         predictor = self._predictor()
         heads, value = self._validate(predictor)
@@ -67,6 +66,11 @@ class Selection:
             self.folder.point(**({"best": place} if best else {}), last=place)
         write_json(self.folder.metrics, {"select": self.rules.select, "validation": at.history})
         return heads, best
+
+    def due(self, at: Position) -> bool:
+        """Whether the epoch just done is to be validated, or its model kept."""
+        validated = self.data.validation is not None and not at.epoch % self.rules.every_epochs
+        return validated or at.epoch == self.n_epochs
 
     def patience_over(self, at: Position) -> bool:
         """Whether the last validations of this stage brought nothing better."""

@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 import umpteen
 from umpteen import config as configs
+from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.labels import LabelSet
+from umpteen.data.tokens import TokenStore
 from umpteen.files import atomic_file, write_json
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, save_model
 from umpteen.model.vectors import encode_texts
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training.prepare import Prepared
+from umpteen.types import Ragged
 
 N_EXAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class TextsBetween:
+    """The texts start .. stop - 1 of a token store."""
+
+    tokens: TokenStore
+    start: int
+    stop: int
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) tokens of each text."""
+        return self.tokens.lengths[self.start : self.stop]
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """The tokens of some texts, counted from the start."""
+        return self.tokens.take(rows + self.start)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 def write_config(
@@ -80,11 +105,24 @@ def _ids(split: Split, row: int, labels: LabelSet) -> dict[str, list[str]]:
     }
 
 
-def start_from_texts_(model: Model, data: Prepared, *, precision: str) -> None:
-    """Make each label's vector the classifier head's unit vector of the label's text."""
+def start_from_texts_(
+    model: Model,
+    data: Prepared,
+    *,
+    precision: str,
+    ranks: Ranks = ONE_RANK,
+) -> None:
+    """Make each label's vector the classifier head's unit vector of the label's text.
+
+    On several ranks each does so for the labels it holds.
+    """
     assert model.label_vectors is not None
+    own = ranks.shard(len(data.labels))
+    if not len(own):
+        return
     was_training = model.training
     model.eval()
-    vectors = encode_texts(model, data.labels, model.classifier, precision=precision)
+    texts = TextsBetween(data.labels, own.start, own.stop)
+    vectors = encode_texts(model, texts, model.classifier, precision=precision)
     model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
     model.train(was_training)

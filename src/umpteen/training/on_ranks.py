@@ -1,0 +1,120 @@
+"""What training does otherwise on several ranks: shares of a batch, the label table, refreshes.
+
+With one rank everything here is what it would be without it. Checkpoints are in ``checkpoint.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from umpteen.compute.sharding import Ranks
+from umpteen.model.model import Model
+from umpteen.training.refresh import Refreshed
+from umpteen.types import Ragged
+
+
+def cut_table_(model: Model, ranks: Ranks) -> None:
+    """Leave this rank's rows of the label table in the model, which still counts all labels."""
+    if model.label_vectors is not None and ranks.world > 1:
+        own = ranks.shard(model.n_labels)
+        whole = model.label_vectors.data
+        model.label_vectors = torch.nn.Parameter(whole[own.start : own.stop].clone())
+
+
+@contextlib.contextmanager
+def whole_table(model: Model, ranks: Ranks) -> Iterator[None]:
+    """Give the first rank the whole label table for the block; the others' model stays as it is.
+
+    All ranks must enter it. The parameter stays the same one, so its optimizer does not notice.
+    """
+    table = model.label_vectors
+    if table is None or ranks.world == 1:
+        yield
+        return
+    own = table.data
+    whole = ranks.rows_to_first(own, ranks.bounds(model.n_labels))
+    if whole is None:
+        yield
+        return
+    table.data = whole.to(own.device)
+    try:
+        yield
+    finally:
+        table.data = own
+
+
+def shared_parameters(model: Model) -> list[torch.nn.Parameter]:
+    """What every rank holds in whole and updates alike: all but the label table."""
+    return [p for p in model.parameters() if p.requires_grad and p is not model.label_vectors]
+
+
+def refresh_on_first(
+    refresh: Callable[[Model, int], Refreshed], ranks: Ranks
+) -> Callable[[Model, int], Refreshed]:
+    """A refresh that the first rank makes and all ranks use."""
+    if ranks.world == 1:
+        return refresh
+
+    def everywhere(model: Model, epoch: int) -> Refreshed:
+        made = Refreshed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
+        with whole_table(model, ranks):
+            if ranks.first:
+                made = refresh(model, epoch)
+        return Refreshed(*ranks.arrays_from_first([made.order, made.bounds, made.negatives]))
+
+    return everywhere
+
+
+def used_heads(model: Model, dual_share: float) -> list[Callable[[Tensor], Tensor]]:
+    """The heads that a loss with this weight of the dual one needs, dual before classifier."""
+    both = (("dual", model.dual, dual_share > 0), ("classifier", model.classifier, dual_share < 1))
+    return [head for name, head, counts in both if counts and name in model.heads]
+
+
+def gathered_queries(
+    own: Tensor | None,
+    heads: Sequence[Callable[[Tensor], Tensor]],
+    model: Model,
+    n: int,
+    ranks: Ranks,
+) -> list[Tensor]:
+    """Each head's vectors of the whole batch, from every rank's encoded part of it.
+
+    One gathering for all heads: then all ranks meet in backward once, and in no other order.
+
+    Args:
+        own: This rank's encoded queries, None where it has none.
+        heads: From encoded queries to (., model.dim).
+        model: The model.
+        n: Queries of the batch.
+        ranks: Who encodes which: an even share each, in order.
+
+    Returns:
+        (n, model.dim) for each head.
+    """
+    if ranks.world == 1:
+        assert own is not None
+        return [head(own) for head in heads]
+    if own is None:
+        like = model.log_scales
+        vectors = torch.zeros(0, model.dim * len(heads), dtype=like.dtype, device=like.device)
+    else:
+        vectors = torch.cat([head(own) for head in heads], dim=1)
+    return list(ranks.gather_rows(vectors, ranks.bounds(n)).split(model.dim, dim=1))
+
+
+def some_texts(tokens: Ragged, start: int, stop: int) -> Ragged:
+    """The texts start .. stop - 1.
+
+    Example:
+        >>> found = some_texts(Ragged(np.array([7, 8, 9]), np.array([0, 1, 3])), 1, 2)
+        >>> found.ids.tolist(), found.offsets.tolist()
+        ([8, 9], [0, 2])
+    """
+    offsets = tokens.offsets[start : stop + 1]
+    return Ragged(tokens.ids[offsets[0] : offsets[-1]], offsets - offsets[0])

@@ -1,0 +1,246 @@
+"""Training on several processes comes to what it comes to on one, and goes on with another number.
+
+Without dropout, whose random numbers depend on who encodes which text. In float64, so that the
+tolerance is for the order of sums alone: AdamW turns the rounding of a gradient near zero into a
+step of full size, and float32 would hide a real difference behind that.
+"""
+
+import json
+import math
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rank_children import on_ranks, said
+from small_runs import SETTINGS, checkpoints, steps
+
+from umpteen.build import load_config, resolve_open_settings
+from umpteen.data.formats import load_dataset
+from umpteen.errors import TrainingStopped
+from umpteen.runs import RunFolder
+from umpteen.training.reporters import Silent
+from umpteen.training.run import _Session, train
+
+SMALL = (
+    *SETTINGS,
+    "encoder.options={dropout=0.0}",
+    "model.dropout=0.0",
+    "train.epochs=2",
+    "batches.size=17",
+    "pool.chunk_tokens=40",
+)
+CASES = {
+    "all labels, dual": (
+        "pool.scope=all",
+        "model.heads=['dual']",
+        "loss.reduction=pol",
+        "model.learn_temperatures=true",
+        "batches.clustered=false",
+    ),
+    "all labels, both heads": ("pool.scope=all", "loss.bce=0.3", "train.clip_norm=0.5"),
+    "all labels, classifier": (
+        "pool.scope=all",
+        "model.heads=['classifier']",
+        "loss.classifier=bce",
+        "loss.classifier_forward=1.0",
+        "validation.patience=1",
+        "train.epochs=3",
+    ),
+    "pool, both heads": (
+        "loss.bce=0.3",
+        "pool.extra_positives=2",
+        "model.learn_temperatures=true",
+        "batches.refresh_epochs=1",
+    ),
+    "pool, dual, one of positives": (
+        "model.heads=['dual']",
+        "loss.reduction=pol",
+        "loss.dual=softmax",
+        "pool.most_labels=11",
+    ),
+    "pool, classifier, one at a time": (
+        "model.heads=['classifier']",
+        "batches.size=2",
+        "batches.clustered=false",
+        "pool.positives=1",
+        "pool.negatives=0",
+        "train.epochs=1",
+    ),
+}
+TRANSFORMER = "all labels, transformer"
+CASES[TRANSFORMER] = ("pool.scope=all", "train.lr_encoder=0.001")
+"""In float32, as its weights are."""
+STOP = 3
+
+
+class InterruptAt(Silent):
+    """Ctrl-C for this process alone, as a step is reported."""
+
+    def step(self, info, epoch):
+        if info.step == STOP:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+# -- on every rank ----------------------------------------------------------------------------
+
+
+def fit(ranks, folder, name, *changes, **options):
+    if name.startswith(TRANSFORMER):
+        torch.set_default_dtype(torch.float32)
+        changes = (*changes, f"encoder.name={folder / 'bert'}", "encoder.options={}")
+    else:
+        torch.set_default_dtype(torch.float64)
+    data = load_dataset(folder / "data")
+    overrides = () if options.get("resume") else (*SMALL, *changes)
+    out = folder / name
+    return train(data, out=out, overrides=overrides, device="cpu", ranks=ranks, **options)
+
+
+def whole(ranks, folder):
+    for case, changes in CASES.items():
+        predictor = fit(ranks, folder, f"{case}-{ranks.world}", *changes)
+        assert predictor.predict("red apple", 2).rows.shape == (1, 2)
+
+
+def stopped(ranks, folder):
+    whole(ranks, folder)
+    for case, changes in CASES.items():
+        try:
+            fit(ranks, folder, f"{case}-stopped", *changes, reporters=[InterruptAt()])
+        except KeyboardInterrupt:
+            continue
+        raise AssertionError(f"rank {ranks.rank} went on")
+
+    losses_that_are_not_numbers(ranks, folder)
+    each_rank_draws_its_own_and_the_same_again(ranks, folder)
+
+
+def losses_that_are_not_numbers(ranks, folder):
+    """All ranks stop with the same sentence; none waits for another."""
+    for part, sentence in (
+        ("NanAfter", "the loss became nan"),
+        ("NanGradient", "no longer finite"),
+    ):
+        for scope in ("all", "batch"):
+            changes = (f"loss.dual=small_runs:{part}", f"pool.scope={scope}")
+            with pytest.raises(TrainingStopped, match=sentence):
+                fit(ranks, folder, f"{part}-{scope}", *changes, "train.checkpoint_seconds=0")
+
+
+def each_rank_draws_its_own_and_the_same_again(ranks, folder):
+    """Dropout masks must not repeat from one rank's texts to the next one's."""
+    settings = resolve_open_settings(load_config(overrides=SMALL))
+    found = []
+    for name in ("draws", "draws-again"):
+        session = _Session(
+            RunFolder(folder / name), settings, device="cpu", reporters=[], ranks=ranks
+        )
+        session.set_up(load_dataset(folder / "data"), resume=False, cache=folder / "cache")
+        drawn = []
+
+        def loss_of(model, batch, seed, drawn=drawn):
+            drawn.append(torch.rand(3))
+            return sum((weights * 0).sum() for weights in model.parameters())
+
+        session.loop.loss_of = loss_of
+        for _ in zip(range(3), session.loop.ticks(), strict=False):
+            pass
+        found.append(ranks.stack(torch.stack(drawn[:3])))  # (ranks, steps, 3)
+    assert torch.equal(*found)
+    assert len(found[0].flatten().unique()) == ranks.world * 3 * 3
+
+
+def resumed(ranks, folder):
+    for case in CASES:
+        fit(ranks, folder, f"{case}-resumed-{ranks.world}", resume=True)
+
+
+def whole_and_resumed(ranks, folder):
+    whole(ranks, folder)
+    resumed(ranks, folder)
+
+
+# -- what they left ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_data_folder, tiny_bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("on-ranks")
+    shutil.copytree(tiny_data_folder, folder / "data")
+    shutil.copytree(tiny_bert, folder / "bert")
+    settings = json.loads((folder / "bert" / "config.json").read_text())
+    settings.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    (folder / "bert" / "config.json").write_text(json.dumps(settings))
+
+    def start(function, world):
+        assert on_ranks(__file__, function, world, folder) == [0] * world, said(folder)
+
+    start("stopped", 2)
+    for case in CASES:
+        for world in (1, 3):
+            shutil.copytree(folder / f"{case}-stopped", folder / f"{case}-resumed-{world}")
+    start("whole_and_resumed", 1)
+    start("whole_and_resumed", 3)
+    return folder
+
+
+def weights_of(run):
+    """Every tensor of the newest checkpoint, weights and moments."""
+    from safetensors.numpy import load_file
+
+    newest = checkpoints(run)[-1]
+    return {
+        f"{file.name} {name}": value
+        for file in sorted(newest.glob("*.safetensors"))
+        for name, value in load_file(file).items()
+    }
+
+
+def history(run):
+    return json.loads((Path(run) / "metrics.json").read_text())["validation"]
+
+
+def assert_same_run(run, expected):
+    ours, theirs = steps(run), steps(expected)
+    assert len(ours) == len(theirs) >= 4
+    exact = not run.name.startswith(TRANSFORMER)
+    for one, other in zip(ours, theirs, strict=True):
+        near = 1e-9 if exact else 2e-6
+        found, expected_loss = one.pop("loss"), other.pop("loss")
+        assert math.isclose(found, expected_loss, rel_tol=near), (found, expected_loss)
+        assert one == other
+    one, other = weights_of(run), weights_of(expected)
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        assert one[name].dtype == value.dtype
+        assert one[name].shape == value.shape
+        if not exact:
+            continue  # a step of AdamW turns rounding into numbers of full size
+        np.testing.assert_allclose(one[name], value, rtol=1e-6, atol=1e-9, err_msg=name)
+    assert not exact or history(run) == history(expected)
+    assert os.listdir(run / "models") == os.listdir(expected / "models")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [2, 3])
+def test_any_number_of_ranks_comes_to_what_one_comes_to(case, world, runs):
+    assert_same_run(runs / f"{case}-{world}", runs / f"{case}-1")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [1, 3])
+def test_a_run_stopped_on_two_ranks_goes_on_with_any_number(case, world, runs):
+    taken = len(steps(runs / f"{case}-stopped"))
+    assert STOP <= taken < len(steps(runs / f"{case}-1"))
+    assert_same_run(runs / f"{case}-resumed-{world}", runs / f"{case}-1")
+
+
+def test_the_first_rank_alone_writes(runs):
+    for run in runs.glob("*-3"):
+        assert not list(run.rglob("*.tmp"))
+        numbers = [line["step"] for line in steps(run)]
+        assert numbers == list(range(1, len(numbers) + 1))
