@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 KEPT = 2
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+BANK = "bank.safetensors"
 
 
 class Checkpoints:
@@ -51,11 +52,15 @@ class Checkpoints:
             weights = {k: v.detach().cpu().contiguous() for k, v in loop.model.state_dict().items()}
             save_file(weights, temporary / WEIGHTS)
             save_file(_moments(loop), temporary / MOMENTS)
+            names = [WEIGHTS, MOMENTS]
+            if loop.bank is not None and loop.bank.vectors is not None:
+                save_file({"vectors": loop.bank.vectors.cpu().contiguous()}, temporary / BANK)
+                names.append(BANK)
             state = {
                 "position": asdict(loop.position),
                 "data": self._fingerprint,
                 "refresh": self._refresh_digests,
-                "digests": {name: digest(temporary / name) for name in (WEIGHTS, MOMENTS)},
+                "digests": {name: digest(temporary / name) for name in names},
             }
             write_json(temporary / STATE, state)
         self.last_good = folder
@@ -88,10 +93,14 @@ class Checkpoints:
                     f"{folder} was made with other data or another tokenizer; "
                     "resume with the data the run was started with, or start a new run"
                 )
+            position = Position(**state["position"])
+            loop.turn_to(position.stage)  # each stage has optimizers of its own
             loop.model.load_state_dict(weights)
             _restore_moments(loop, moments)
-            loop.position = Position(**state["position"])
+            loop.position = position
             loop.refreshed = refreshed
+            if loop.bank is not None:
+                _restore_bank(loop, folder / BANK if BANK in state["digests"] else None)
             self._refresh_digests = state["refresh"]
             self.last_good = folder
             if not damage:
@@ -140,6 +149,12 @@ class Checkpoints:
         for folder in self.folder.glob("refresh-*"):
             if folder not in in_use:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _restore_bank(loop: Loop, file: Path | None) -> None:
+    assert loop.bank is not None
+    device = next(loop.model.parameters()).device
+    loop.bank.vectors = None if file is None else load_file(file)["vectors"].to(device)
 
 
 def _moments(loop: Loop) -> dict[str, Tensor]:
