@@ -23,6 +23,7 @@ VARIANTS = {
     "triplet and soft top-k": ["loss.dual=triplet", "loss.classifier=soft_top_k"],
     "capped": ["pool.most_labels=9", "model.label_dropout=0.1", "loss.dual=softmax"],
     "all labels": ["pool.scope=all", "encoder.name=TINY_BERT", "loss.bce=0.1"],
+    "bank": ["pool.scope=bank", "encoder.name=TINY_BERT"],
     "all labels, soft top-k": ["pool.scope=all", "loss.dual=soft_top_k", "loss.reduction=pol"],
 }
 
