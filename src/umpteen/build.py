@@ -24,7 +24,7 @@ STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
 FIXED_IN_STAGES = {"train": ("precision", "checkpoint_seconds")}
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
-LEARNING_RATES = {"frugal": (2e-3, 2e-3), "transformer": (2e-4, 4e-4)}
+LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
 """Encoder and heads, where the config leaves them open."""
 
 

@@ -150,7 +150,7 @@ class TrainConfig:
     epochs: int = 20
     """Passes over the training queries."""
     lr_encoder: float | None = None
-    """Learning rate of the encoder; by default 2e-4 for transformers and 2e-3 for frugal ones."""
+    """Learning rate of the encoder; by default 2e-4 for transformers and 4e-3 for frugal ones."""
     lr_heads: float | None = None
     """Learning rate of the heads; by default twice the transformer's, or the frugal encoder's."""
     lr_labels: float = 1e-3
@@ -165,6 +165,9 @@ class TrainConfig:
     """Whether encoder and dual head stay as they are, and the classifier alone is trained."""
     precision: str = "auto"
     """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on a GPU."""
+    threads: int = 0
+    """CPU threads of a step; 0 takes all for a transformer, and half of them for a frugal encoder,
+    whose steps are too short to share and whose next batch is made beside them."""
     checkpoint_seconds: float = 120.0
     """At least this long between checkpoints; 0 saves after every step."""
 
@@ -285,8 +288,8 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
     for key in (
         "seed", "pool.negatives", "pool.most_labels", "pool.extra_positives",
         "batches.cluster_size", "batches.first_refresh", "train.lr_labels", "train.weight_decay",
-        "train.clip_norm", "train.checkpoint_seconds", "validation.most", "validation.patience",
-        "loss.bce",
+        "train.clip_norm", "train.threads", "train.checkpoint_seconds", "validation.most",
+        "validation.patience", "loss.bce",
     ):  # fmt: skip
         yield key, get(c, key), "0 or more", get(c, key) >= 0
     for key in ("train.lr_encoder", "train.lr_heads"):

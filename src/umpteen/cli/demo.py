@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from umpteen.predictor import Predictor
 
 QUESTIONS = ("heart attack", "broken wrist after a fall", "bitten by a dog")
-SETTINGS = ("train.epochs=12", "validation.every_epochs=3")
+SETTINGS = ("train.epochs=10", "validation.every_epochs=2")
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 
 from umpteen import config as configs
-from umpteen.build import DEFAULT_PRESET, load_config, resolve_open_settings, stages
+from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings, stages
 from umpteen.compute.precision import choose_device, choose_precision
+from umpteen.compute.threads import cpu_threads
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError, RunError, TrainingStopped
@@ -253,7 +254,7 @@ class _Session:
         at = self.loop.position
         if self.selection.patience_over(at):
             return
-        with interrupts() as interrupted:
+        with interrupts() as interrupted, cpu_threads(self._threads()):
             saved = time.monotonic()
             for tick in self.loop.ticks():
                 self._report(tick.finished)
@@ -269,6 +270,11 @@ class _Session:
                     raise KeyboardInterrupt
                 if finished:
                     return
+
+    def _threads(self) -> int:
+        available = torch.get_num_threads()
+        frugal = is_frugal(self.settings.encoder)
+        return self.settings.train.threads or (max(1, available // 2) if frugal else available)
 
     def _report(self, infos: list[StepInfo]) -> None:
         epoch = self.loop.epochs_done()
