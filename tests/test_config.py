@@ -83,6 +83,8 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
         ({"model": {"dropout": 1.0}}, "model.dropout must be at least 0 and below 1"),
         ({"loss": {"dual_share": 1.5}}, "loss.dual_share must be between 0 and 1"),
         ({"pool": {"negatives": -1}}, "pool.negatives must be 0 or more"),
+        ({"pool": {"scope": "al"}}, "pool.scope must be batch or all, not 'al'"),
+        ({"encoder": {"pooling": "max"}}, "encoder.pooling must be mean or first, not 'max'"),
         ({"train": {"precision": "fp8"}}, "train.precision must be auto, fp32 or bf16"),
         ({"train": {"lr_labels": float("nan")}}, "train.lr_labels must be 0 or more"),
         ({"train": {"lr_encoder": -1e-3}}, "train.lr_encoder must be 0 or more"),

@@ -99,7 +99,7 @@ def build_encoder(
     encoder_class = resolve(ENCODERS, config.name, kind="encoder")
     try:
         return encoder_class(table, **config.options), tokenizer
-    except TypeError as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # torch has its own for odd sizes
         raise ConfigError(f"encoder.options do not fit {config.name!r}: {error}") from error
 
 

@@ -202,26 +202,21 @@ class RunConfig:
             raise ConfigError("; ".join(problems))
 
 
+CHOICES = {
+    "data.text": ("title", "all"),
+    "encoder.pooling": ("mean", "first"),
+    "encoder.table": ("auto", "static", "random"),
+    "model.label_init": ("text", "zeros"),
+    "pool.scope": ("batch", "all"),
+    "train.precision": ("auto", "fp32", "bf16"),
+}
+"""Settings that are one of a few words."""
+
+
 def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
-    yield "data.text", c.data.text, "title or all", c.data.text in ("title", "all")
-    yield (
-        "encoder.table",
-        c.encoder.table,
-        "auto, static or random",
-        (c.encoder.table in ("auto", "static", "random")),
-    )
-    yield (
-        "model.label_init",
-        c.model.label_init,
-        "text or zeros",
-        (c.model.label_init in ("text", "zeros")),
-    )
-    yield (
-        "train.precision",
-        c.train.precision,
-        "auto, fp32 or bf16",
-        (c.train.precision in ("auto", "fp32", "bf16")),
-    )
+    for key, known in CHOICES.items():
+        *others, last = known
+        yield key, get(c, key), f"{', '.join(others)} or {last}", get(c, key) in known
     yield (
         "model.heads",
         list(c.model.heads),

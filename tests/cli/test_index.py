@@ -43,6 +43,14 @@ def test_faiss_is_built_used_and_taken_away_again(umpteen_command, run):
     assert not (run / "index").exists()
 
 
+def test_an_evaluation_names_the_search_it_was_made_with(umpteen_command, run, tiny_data_folder):
+    pytest.importorskip("faiss")
+    assert "; search: exact;" in umpteen_command("evaluate", run, tiny_data_folder).stderr
+    flags = ["--kind", "faiss", "--factory", "HNSW8", "--head", "clf", "--json"]
+    measured(umpteen_command("index", run, *flags))
+    assert "; search: exact, HNSW8;" in umpteen_command("evaluate", run, tiny_data_folder).stderr
+
+
 def test_one_head_alone_can_be_indexed(umpteen_command, run):
     pytest.importorskip("faiss")
     flags = ["--kind", "faiss", "--factory", "Flat", "--head", "clf", "--json"]

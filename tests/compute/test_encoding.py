@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from umpteen.compute.encoding import encode_all
 from umpteen.data.tokens import TokenStore
@@ -18,6 +19,21 @@ def summary(tokens):
     """Sum and length of each text, exact in float32."""
     texts = np.split(tokens.ids, tokens.offsets[1:-1])
     return torch.tensor([[float(t.sum()), float(len(t))] for t in texts])
+
+
+class WatchShape(TorchDispatchMode):
+    """Notes the memory of every tensor of one shape."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+        self.storages = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and tuple(result.shape) == self.shape:
+            self.storages[result.untyped_storage().data_ptr()] = result  # held: no address twice
+        return result
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 30, 10**6])
@@ -86,3 +102,12 @@ def test_vectors_are_float32_and_may_be_trained_on():
     assert result.dtype == torch.float32
     assert not result.requires_grad
     (result @ weight).sum().backward()  # tensors of inference mode would refuse
+
+
+def test_vectors_of_all_texts_are_held_once():
+    """Twice is gigabytes too many for millions of texts."""
+    watched = WatchShape((40, 2))
+    with watched:
+        result = encode_all(summary, make_store(), tokens_per_chunk=30)
+    assert result.shape == watched.shape
+    assert len(watched.storages) == 1

@@ -1,10 +1,25 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from umpteen.data.tokens import encode
 from umpteen.errors import ConfigError
 from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
+
+
+class Asked(TorchDispatchMode):
+    """Notes the operations whose result the host must have before it can go on."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = str(function)
+        if name.startswith(("aten._local_scalar_dense", "aten.nonzero", "aten.unique")):
+            self.operations.append(name)
+        return function(*args, **(kwargs or {}))
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +75,31 @@ def test_an_unknown_pooling_and_an_unknown_place_are_errors(tiny_bert, tmp_path)
         load_network(str(tmp_path))
     with pytest.raises(ConfigError, match="no fast tokenizer"):
         load_tokenizer(str(tmp_path))
+
+
+def test_a_forward_pass_asks_the_device_for_no_number(tiny_bert, texts):
+    """Whatever needs a number from a tensor makes the host wait for the device, on a GPU."""
+    tokens = encode(texts, load_tokenizer(str(tiny_bert)), max_tokens=32)
+    same = encode(["red apple"] * 3, load_tokenizer(str(tiny_bert)), max_tokens=32)
+    encoder = TransformerEncoder(load_network(str(tiny_bert)))
+    with Asked() as asked:
+        encoder(tokens)
+        encoder(same)
+    assert asked.operations == []
+
+
+def test_a_saved_network_loads_with_the_library_alone(tiny_bert, texts, tmp_path):
+    from transformers import AutoModel
+
+    TransformerEncoder(load_network(str(tiny_bert))).save(tmp_path)
+    assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+
+
+def test_the_longest_text_is_that_of_the_position_table(tiny_bert):
+    from transformers import RobertaConfig, RobertaModel
+
+    assert TransformerEncoder(load_network(str(tiny_bert))).most_tokens == 64
+    # RoBERTa counts positions from behind the padding id.
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = RobertaConfig(**shape, vocab_size=9, max_position_embeddings=18, pad_token_id=1)
+    assert TransformerEncoder(RobertaModel(config)).most_tokens == 16

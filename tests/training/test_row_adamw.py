@@ -3,7 +3,8 @@ import copy
 import pytest
 import torch
 
-from umpteen.training.row_adamw import RowAdamW
+from umpteen.training import row_adamw
+from umpteen.training.row_adamw import RowAdamW, totals_by_entry
 
 OPTIONS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
 
@@ -151,3 +152,26 @@ def test_a_dense_gradient_moves_every_row_as_by_adamw(monkeypatch):
         first.step()
         second.step()
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [[3, 1, 3, 0, 1, 3], [4], [2, 0, 1], []])
+def test_totals_found_without_waiting_equal_those_of_coalescing(rows):
+    values = random_values(len(rows), 7)
+    found, totals = totals_by_entry(torch.tensor(rows, dtype=torch.int64), values)
+    expected = sparse(rows, values).to_dense()
+    assert found.tolist() == sorted(rows)
+    torch.testing.assert_close(totals, expected[found], rtol=1e-12, atol=0)
+
+
+def test_a_step_of_repeated_rows_is_the_same_with_and_without_waiting(monkeypatch):
+    plan = [[0, 1, 1], [4, 4, 4, 2], [1], [2, 0, 2]]
+    results = []
+    for waits in (True, False):
+        monkeypatch.setattr(row_adamw, "_may_wait", lambda gradient, waits=waits: waits)
+        ours = table()
+        optimizer = RowAdamW([ours], **OPTIONS)
+        for step, rows in enumerate(plan):
+            ours.grad = sparse(rows, random_values(len(rows), step))
+            optimizer.step()
+        results.append(ours.detach().clone())
+    torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-14)

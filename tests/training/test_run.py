@@ -138,6 +138,26 @@ def test_an_unknown_metric_to_select_by_is_refused_at_once(tiny_data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_texts_longer_than_the_encoders_positions_are_refused(tiny_bert, tiny_data, tmp_path):
+    changes = (f"encoder.name={tiny_bert}", "data.max_tokens=65")
+    with pytest.raises(errors.ConfigError, match="max_tokens is 65.*has positions for 64"):
+        fit(tiny_data, tmp_path / "run", *changes)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", ["{hidden=-3}", "{dropout=2.0}", "{width=3}"])
+def test_encoder_options_that_do_not_fit_are_a_sentence(options, tiny_data, tmp_path):
+    with pytest.raises(errors.ConfigError, match="encoder.options do not fit 'bag'"):
+        fit(tiny_data, tmp_path / "run", f"encoder.options={options}")
+
+
+@pytest.mark.parametrize("wrong", ["loss.dual=softmx", "loss.reduction=pall"])
+def test_an_unknown_part_of_the_loss_is_refused_before_texts_are_read(wrong, tiny_data, tmp_path):
+    with pytest.raises(errors.ConfigError, match="is not known. Known: "):
+        fit(tiny_data, tmp_path / "run", wrong, cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_data_without_a_label_to_learn_is_refused(tiny_data, tmp_path):
     train_split = tiny_data["train"]
     bare = Split(train_split.titles, train_split.targets * 0)

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -75,8 +74,3 @@ def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title:
             c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)
         ]
         click.echo("  ".join(parts).rstrip())
-
-
-def existing(path: str) -> Path:
-    """A path as Path; ``-`` stays as it is."""
-    return Path(path)

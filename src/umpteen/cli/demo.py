@@ -85,16 +85,16 @@ def _trained(run: Path) -> Predictor:
 
 
 def _finished(run: Path) -> bool:
-    import json
-
+    from umpteen.errors import UmpteenError
+    from umpteen.files import read_json
     from umpteen.runs import RunFolder
 
     folder = RunFolder(run)
-    if not folder.config.is_file() or not folder.metrics.is_file():
-        return False
-    epochs = json.loads(folder.config.read_text("utf-8"))["config"]["train"]["epochs"]
-    done: int = json.loads(folder.metrics.read_text("utf-8"))["validation"][-1]["epoch"]
-    return done == epochs
+    try:
+        history = read_json(folder.metrics)["validation"]
+        return bool(history[-1]["epoch"] == folder.read_settings()["train"]["epochs"])
+    except (UmpteenError, LookupError, TypeError):
+        return False  # training says what is wrong, if anything is
 
 
 def _answer(predictor: Predictor, question: str) -> None:

@@ -59,7 +59,9 @@ def evaluate(
     ]
     write_table(["metric", *result.heads], rows)
     a, b = first.propensity.a, first.propensity.b
+    indexes = [predictor.index(name).describe() for name in result.heads]
+    searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
     say(
         f"{first.n:,} queries; propensity A {a:g}, B {b:g}; "
-        f"{first.n_filters:,} filter pairs; {TIE_RULE}"
+        f"{first.n_filters:,} filter pairs; search: {', '.join(searches)}; {TIE_RULE}"
     )

@@ -76,11 +76,14 @@ def encode_all(
                 logger.warning("out of memory; going on with %d tokens at once", tokens_per_chunk)
                 continue
             if result is None:
-                result = vectors.new_empty(len(order), vectors.shape[1])
+                with torch.inference_mode(False):  # so that training may use it
+                    result = torch.empty(
+                        len(order), vectors.shape[1], dtype=vectors.dtype, device=vectors.device
+                    )
             result[torch.from_numpy(rows).to(vectors.device)] = vectors
             done += len(rows)
             if progress is not None:
                 progress(done, len(order))
     if result is None:
         raise UmpteenError("there is no text to encode")
-    return result.clone()  # out of inference mode, so that training may use it
+    return result

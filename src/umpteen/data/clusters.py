@@ -47,14 +47,16 @@ def _split(
     middle = starts + (sizes + 1) // 2  # the left half gets the odd one
     halves = torch.stack([middle - starts, bounds[1:] - middle], dim=1).reshape(-1)
     centres = _first_centres(vectors, order, starts, sizes, generator)  # (2 clusters, D)
+    # In the order's own order: gathered once a round, and ever more locally as clusters shrink.
+    placed = vectors.index_select(0, order)  # (N, D); copies rows whole, which [] does not
     for _ in range(n_iterations):
         direction = centres[0::2] - centres[1::2]  # (clusters, D)
-        lean = _lean(vectors, order, direction, cluster)  # (N,)
+        lean = _lean(placed, direction, cluster)  # (N,)
         # Stable sorts: by lean first, then by cluster, so each cluster keeps its own places.
         by_lean = torch.argsort(lean, descending=True, stable=True)
         places = by_lean[torch.argsort(cluster[by_lean], stable=True)]
-        order = order[places]
-        centres = _means(vectors, order, halves)
+        order, placed = order[places], placed.index_select(0, places)
+        centres = _means(placed, halves)
     new_bounds = torch.stack([starts, middle], dim=1).reshape(-1)
     return order, torch.cat([new_bounds, bounds[-1:]])
 
@@ -71,18 +73,19 @@ def _first_centres(
     return vectors[order[picks.clamp(max=len(order) - 1).reshape(-1)]].float()
 
 
-def _lean(vectors: Tensor, order: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
+def _lean(placed: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
     """How much nearer each point is to its cluster's left centre, in blocks of bounded size."""
-    block = max(1, (1 << 26) // max(1, vectors.shape[1]))
+    # A CPU wants the block in its caches, a GPU wants few blocks.
+    block = max(1, (1 << (26 if placed.is_cuda else 20)) // max(1, placed.shape[1]))
     parts = [
-        (vectors[order[i : i + block]].float() * direction[cluster[i : i + block]]).sum(dim=1)
-        for i in range(0, len(order), block)
+        (part.float() * direction.index_select(0, own)).sum(dim=1)
+        for part, own in zip(placed.split(block), cluster.split(block), strict=True)
     ]
-    return torch.cat(parts) if parts else vectors.new_zeros(0)
+    return torch.cat(parts) if parts else placed.new_zeros(0)
 
 
-def _means(vectors: Tensor, order: Tensor, sizes: Tensor) -> Tensor:
-    """Unit means of consecutive runs of the order; sizes (n,) add up to N."""
+def _means(placed: Tensor, sizes: Tensor) -> Tensor:
+    """Unit means of consecutive runs of rows; sizes (n,) add up to N."""
     return torch.nn.functional.normalize(
-        torch.segment_reduce(vectors[order].float(), "sum", lengths=sizes), dim=1
+        torch.segment_reduce(placed.float(), "sum", lengths=sizes), dim=1
     )

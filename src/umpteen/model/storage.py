@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -150,8 +149,3 @@ def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
     if vectors.shape != expected:
         raise RunError(f"{file} has the shape {vectors.shape}, expected {expected}")
     return vectors
-
-
-def parameters_in_float32(model: Model) -> Model:
-    """The model with every weight in float32 (an encoder on disk may be in half precision)."""
-    return model.to(torch.float32)

@@ -19,6 +19,8 @@ from umpteen.types import Ragged
 
 # Without cuDNN's attention: it plans anew for every shape it has not seen, some 10 ms a call, and
 # batches of ragged texts hardly ever repeat a shape.
+MASK_GIVEN = "umpteen_sdpa"
+"""The library's attention of the same kernels, with masks decided here."""
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -45,6 +47,19 @@ class TransformerEncoder(nn.Module):
         self.pooling = pooling
         self.pad_id = pad_id
         self.dim = int(network.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        _decide_masks_on_the_host_(network)
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The longest text the network's table of positions allows; None if it has no such table.
+
+        A longer one is an error on a CPU, and on a GPU the end of the process.
+        """
+        for name, module in self.network.named_modules():
+            if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+                first = 0 if module.padding_idx is None else module.padding_idx + 1
+                return module.num_embeddings - first
+        return None
 
     def forward(self, tokens: Ragged) -> Tensor:
         """Ragged tokens of B texts to (B, dim)."""
@@ -55,10 +70,11 @@ class TransformerEncoder(nn.Module):
         for group in length_groups(lengths[order]):
             ids, mask = pad(tokens, order[group], pad_id=self.pad_id)
             token_mask = to_device(mask, device)
+            attended = None if mask.all() else token_mask.long()
             with sdpa_kernel(ATTENTION):
-                hidden = self.network(
-                    input_ids=to_device(ids, device), attention_mask=token_mask.long()
-                )[0]  # (b, T, dim)
+                hidden = self.network(input_ids=to_device(ids, device), attention_mask=attended)[
+                    0
+                ]  # (b, T, dim)
             parts.append(POOLINGS[self.pooling](hidden.float(), token_mask))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
@@ -118,6 +134,32 @@ def load_tokenizer(name: str) -> Any:
         raise ConfigError(
             f"encoder {name!r} has no fast tokenizer (tokenizer.json): {_first_line(error)}"
         ) from error
+
+
+def _decide_masks_on_the_host_(network: nn.Module) -> None:
+    """Keep the library from asking the device whether a mask is needed.
+
+    Its own rule for this attention looks whether all of the mask is True, so the host waits for the
+    device once in every forward pass. Here it is known beforehand: no mask is passed if not.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    config = network.config
+    own = getattr(network, "_supports_attention_backend", False)
+    if not own or getattr(config, "_attn_implementation", None) != "sdpa":
+        return
+
+    def mask(*args: Any, **options: Any) -> Tensor | None:
+        if options.get("attention_mask") is not None:
+            options["allow_is_bidirectional_skip"] = False
+        found: Tensor | None = sdpa_mask(*args, **options)
+        return found
+
+    AttentionInterface.register(MASK_GIVEN, sdpa_attention_forward)
+    AttentionMaskInterface.register(MASK_GIVEN, mask)
+    network.set_attn_implementation(MASK_GIVEN)  # type: ignore[operator]
 
 
 @contextlib.contextmanager

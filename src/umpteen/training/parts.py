@@ -16,6 +16,7 @@ from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
 from umpteen.data.samplers import step_seed
+from umpteen.errors import ConfigError
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.batch import Batch, BatchMaker
@@ -37,6 +38,9 @@ def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
 
     Returns:
         The model on the CPU, and a ``tokenizers.Tokenizer``.
+
+    Raises:
+        ConfigError: If a setting does not fit the encoder.
     """
     generator = torch.Generator().manual_seed(step_seed(settings.seed, 0, (5,)))
     texts = all_texts(dataset, settings.data.text)
@@ -44,7 +48,17 @@ def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(step_seed(settings.seed, 0, (6,)))
         encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
+        _require_room(encoder, settings)
         return build_model(settings, encoder, len(dataset.labels)), tokenizer
+
+
+def _require_room(encoder: Any, settings: RunConfig) -> None:
+    most = getattr(encoder, "most_tokens", None)
+    if most is not None and settings.data.max_tokens > most:
+        raise ConfigError(
+            f"data.max_tokens is {settings.data.max_tokens}, but encoder "
+            f"{settings.encoder.name!r} has positions for {most}; give at most {most}"
+        )
 
 
 def new_loop(

@@ -84,18 +84,46 @@ class RowAdamW(torch.optim.Optimizer):
 
 
 def _pieces(gradient: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows that have a gradient, (R,), and their gradients, (R, D).
+    """The rows that have a gradient, (R,), and their gradients, (R, D); equal rows have equal ones.
 
     A dense gradient (an objective over all labels) comes in blocks, so that an update never needs
     further memory of the table's size.
     """
     if gradient.is_sparse:
-        gradient = gradient.coalesce()
-        yield gradient.indices()[0], gradient.values()
+        if _may_wait(gradient):
+            gradient = gradient.coalesce()
+            yield gradient.indices()[0], gradient.values()
+        else:
+            yield totals_by_entry(gradient._indices()[0], gradient._values())
         return
     for start in range(0, len(gradient), ROWS_AT_ONCE):
         values = gradient[start : start + ROWS_AT_ONCE]
         yield torch.arange(start, start + len(values), device=gradient.device), values
+
+
+def _may_wait(gradient: Tensor) -> bool:
+    """Whether counting the distinct rows is free: a GPU would have to finish all its work first."""
+    return not gradient.is_cuda
+
+
+def totals_by_entry(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """What ``coalesce`` adds up, with a place for every entry, so that no size must be known.
+
+    Args:
+        rows: (R,) row of each entry, in any order, with repetitions.
+        values: (R, D).
+
+    Returns:
+        (R,) the rows, ascending, and (R, D) the sum of all values of each one's row.
+    """
+    order = torch.argsort(rows, stable=True)
+    ascending = rows[order]
+    is_new = torch.ones_like(ascending)
+    is_new[1:] = ascending[1:] != ascending[:-1]
+    place = is_new.cumsum(0) - 1
+    # index_put adds in a fixed order, index_add on a GPU in any.
+    totals = torch.zeros_like(values).index_put_((place,), values[order], accumulate=True)
+    return ascending, totals[place]
 
 
 def _update_rows(

@@ -9,7 +9,13 @@ from pathlib import Path
 import torch
 
 from umpteen import config as configs
-from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
+from umpteen.build import (
+    DEFAULT_PRESET,
+    build_losses,
+    is_frugal,
+    load_config,
+    resolve_open_settings,
+)
 from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.compute.sharding import ONE_RANK, Ranks, start_ranks
 from umpteen.compute.threads import cpu_threads
@@ -86,7 +92,9 @@ def train(
         settings = config or load_config(preset or DEFAULT_PRESET, overrides)
         settings = resolve_open_settings(settings)
         ranks.wait()  # until all have seen that the folder is empty
-    parse_all([settings.validation.select])  # a misspelt metric should not wait for an epoch
+    # A misspelt name should not wait for the tokens of all texts, or for an epoch.
+    build_losses(settings.loss)
+    parse_all([settings.validation.select])
     session = _Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
     try:
         session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
