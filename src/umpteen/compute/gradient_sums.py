@@ -75,8 +75,9 @@ def _sum_rows(parameter: Tensor, ranks: Ranks) -> Tensor:
         rows = torch.empty(0, dtype=torch.int64, device=parameter.device)
         values = parameter.new_empty((0, *parameter.shape[1:]))
     else:
-        gradient = parameter.grad.coalesce()
-        rows, values = gradient.indices()[0], gradient.values()
+        # On a GPU the host would have to wait for the number of distinct rows.
+        gradient = parameter.grad if parameter.grad.is_cuda else parameter.grad.coalesce()
+        rows, values = gradient._indices()[0], gradient._values()
     counts = ranks.stack(torch.tensor(len(rows))).numpy()
     bounds = np.concatenate([[0], np.cumsum(counts)])
     rows = ranks.concatenate(rows, bounds)
@@ -84,4 +85,4 @@ def _sum_rows(parameter: Tensor, ranks: Ranks) -> Tensor:
     total = torch.sparse_coo_tensor(
         rows.unsqueeze(0), values, parameter.shape, check_invariants=False
     )
-    return total.coalesce()
+    return total if total.is_cuda else total.coalesce()

@@ -64,9 +64,9 @@ class Checkpoints:
     def save(self, loop: Loop) -> Path:
         """Write a checkpoint and remove all but the newest ones."""
         folder = self.folder / f"step-{loop.position.step:09d}"
-        self.last_good = folder
         weights, moments = self._weights(loop), self._moments(loop)
         if not self._ranks.first:
+            self.last_good = folder
             return folder
         with atomic_folder(folder, replace=True) as temporary:
             save_file(weights, temporary / WEIGHTS)
@@ -82,6 +82,7 @@ class Checkpoints:
                 "digests": {name: digest(temporary / name) for name in names},
             }
             write_json(temporary / STATE, state)
+        self.last_good = folder
         self._forget_others(folder)
         return folder
 
