@@ -4,16 +4,9 @@ import json
 import pytest
 
 from umpteen.build import build_losses, build_model, load_config, resolve_open_settings
-from umpteen.config import (
-    RunConfig,
-    from_mapping,
-    get,
-    preset_names,
-    read_preset,
-    to_json,
-    with_overrides,
-)
+from umpteen.config import RunConfig, get
 from umpteen.errors import ConfigError
+from umpteen.settings import from_mapping, preset_names, read_preset, to_json, with_overrides
 
 
 def problems(values):

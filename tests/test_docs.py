@@ -117,8 +117,8 @@ def test_defaults_in_the_page_on_objectives_are_the_defaults():
 
 
 def test_the_page_on_objectives_names_every_objective_reduction_and_preset():
-    from umpteen.config import preset_names
     from umpteen.objectives import OBJECTIVES, REDUCTIONS
+    from umpteen.settings import preset_names
 
     page = text_of(ROOT / "docs" / "objectives.md")
     for name in (*OBJECTIVES, *REDUCTIONS, *preset_names()):

@@ -7,9 +7,10 @@ import pytest
 
 import umpteen
 from umpteen.build import load_config
-from umpteen.config import get, preset_names, read_preset
+from umpteen.config import get
 from umpteen.errors import ConfigError
 from umpteen.known_datasets import TABLES, around_preset, dataset_names, dataset_text, lay_over
+from umpteen.settings import preset_names, read_preset
 
 CONSTANTS = {
     "eurlex-4k": (0.55, 1.5),

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from umpteen.config import EncoderConfig, LossConfig, RunConfig, from_mapping, read_preset, to_json
-from umpteen.config import with_overrides as _with_overrides
+from umpteen.config import EncoderConfig, LossConfig, RunConfig
 from umpteen.errors import ConfigError
 from umpteen.known_datasets import around_preset, lay_over
 from umpteen.model import ENCODERS
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.registry import resolve
+from umpteen.settings import from_mapping, read_preset, to_json, with_overrides
 from umpteen.training.step import Losses
 
 STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
@@ -48,7 +48,7 @@ def load_config(
     values = read_preset(preset)
     if dataset is not None:
         values = around_preset(values, preset, dataset)
-    values = _with_overrides(values, overrides)
+    values = with_overrides(values, overrides)
     source = f"preset {preset}" + (f" for {dataset}" if dataset else "")
     source += " with --set" if overrides else ""
     config = from_mapping(values, source=source)

@@ -3,12 +3,12 @@ import pytest
 import torch
 
 from umpteen.build import build_losses, load_config
-from umpteen.config import preset_names
 from umpteen.data.pool import AllLabels, Pool, PoolBuilder
 from umpteen.data.tokens import TokenStore
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES
+from umpteen.settings import preset_names
 from umpteen.training.all_labels import AllLabelLoss, cut_by_tokens
 from umpteen.training.batch import BatchMaker
 from umpteen.training.run import train

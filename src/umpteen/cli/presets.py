@@ -14,8 +14,8 @@ from umpteen.cli._options import json_option, sentences, write_json, write_table
 @sentences
 def presets(as_json: bool) -> None:
     """List the presets and the well-known data sets, one line each."""
-    from umpteen.config import preset_names
     from umpteen.known_datasets import dataset_names, dataset_text
+    from umpteen.settings import preset_names
 
     folder = resources.files("umpteen").joinpath("presets")
     methods = {

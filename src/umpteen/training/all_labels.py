@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,12 +14,13 @@ from umpteen.compute.grad_cache import Side, cached_vectors
 from umpteen.compute.label_blocks import streamed_loss
 from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.compute.sharding import ONE_RANK, Ranks, Shards
+from umpteen.data.pool import Pool
 from umpteen.data.tokens import TokenStore
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch
 from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
-from umpteen.types import Ragged
+from umpteen.types import Positives, Ragged
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,23 @@ class AllLabelLoss:
     ranks: Ranks = ONE_RANK
     chunks: list[np.ndarray] = field(init=False)
     """Rows of this rank's labels in each chunk, short texts with short ones."""
-    order: np.ndarray = field(init=False)
-    """Where each of this rank's labels is among the chunks' rows."""
+    place: np.ndarray = field(init=False)
+    """(L,) where each label's vector is, every rank's chunks one after the other."""
     shards: Shards = field(init=False)
 
     def __post_init__(self) -> None:
         lengths = self.labels.lengths
         shards = Shards(self.ranks, self.ranks.bounds(len(lengths)))
-        own = shards.own
-        rows = own.start + np.argsort(lengths[own.start : own.stop], kind="stable")
+        rows = np.concatenate(
+            [
+                start + np.argsort(lengths[start:stop], kind="stable")
+                for start, stop in pairwise(self.ranks.bounds(len(lengths)))
+            ]
+        )
+        own = rows[shards.own.start : shards.own.stop]
         object.__setattr__(self, "shards", shards)
-        object.__setattr__(self, "chunks", cut_by_tokens(rows, lengths, self.chunk_tokens))
-        object.__setattr__(self, "order", np.argsort(rows, kind="stable"))
+        object.__setattr__(self, "chunks", cut_by_tokens(own, lengths, self.chunk_tokens))
+        object.__setattr__(self, "place", np.argsort(rows, kind="stable"))
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
         """The loss, a scalar; differentiable once."""
@@ -81,12 +88,12 @@ class AllLabelLoss:
             lambda rows: model.dual(self._encode(model, self.labels.take(rows))), self.chunks
         )
         if self.chunks:
-            # (labels of this rank, D), in the order of the chunks
+            # (labels of this rank, D) in the order of the chunks: the few pairs are renumbered
+            # instead of the many vectors put in order.
             vectors = cached_vectors(side, seed=seed, stream=self.ranks.rank)
-            vectors = vectors[torch.from_numpy(self.order).to(vectors.device)]
         else:  # more ranks than labels
             vectors = queries.new_zeros(0, model.dim)
-        stream = self._stream(batch, queries, vectors, model.log_scales[0].exp())
+        stream = self._stream(self._placed(batch.pool), queries, vectors, model.log_scales[0].exp())
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
@@ -94,15 +101,22 @@ class AllLabelLoss:
         assert model.label_vectors is not None
         vectors = model.label_dropout(model.label_vectors)
         scale = model.log_scales[1].exp()
-        stream = self._stream(batch, queries, vectors, scale)
+        stream = self._stream(batch.pool, queries, vectors, scale)
         losses = self.losses
         loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
         if losses.bce:
             loss = loss + losses.bce * stream(losses.bce_objective, losses.bce_reduction, 1.0)
         return loss
 
+    def _placed(self, pool: Pool) -> Pool:
+        """The same pairs with labels numbered by where their vectors are."""
+        pairs = pool.positives
+        ignored = np.column_stack([pool.ignored[:, 0], self.place[pool.ignored[:, 1]]])
+        positives = Positives(pairs.rows, self.place[pairs.cols], pairs.targets)
+        return Pool(pool.labels, pool.n_text, positives, ignored)
+
     def _stream(
-        self, batch: Batch, queries: Tensor, vectors: Tensor, scale: Tensor
+        self, pool: Pool, queries: Tensor, vectors: Tensor, scale: Tensor
     ) -> Callable[..., Tensor]:
         def loss(objective: object, reduction: Callable[..., Tensor], forward: float) -> Tensor:
             return streamed_loss(
@@ -110,9 +124,9 @@ class AllLabelLoss:
                 reduction,
                 queries,
                 vectors,
-                batch.pool.positives,
+                pool.positives,
                 scale=scale,
-                ignored=batch.pool.ignored,
+                ignored=pool.ignored,
                 forward=forward,
                 memory_bytes=self.memory_bytes,
                 shards=self.shards,

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from umpteen import config as configs
 from umpteen.build import (
     DEFAULT_PRESET,
     build_losses,
@@ -29,6 +28,7 @@ from umpteen.metrics import parse_all
 from umpteen.model.storage import Reading, load_model
 from umpteen.predictor import Predictor
 from umpteen.runs import UNTRAINED, RunFolder
+from umpteen.settings import from_mapping
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
@@ -99,7 +99,7 @@ def train(
             raise ConfigError(
                 "a resumed run keeps its own settings; leave preset, --set and --dataset out"
             )
-        settings = configs.from_mapping(folder.read_settings(), source=str(folder.config))
+        settings = from_mapping(folder.read_settings(), source=str(folder.config))
     else:
         folder.require_empty()
         settings = config or load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
@@ -316,21 +316,25 @@ class _Session:
         if self.selection.patience_over(at):
             return
         with interrupts() as interrupted, cpu_threads(self._threads()):
-            saved = time.monotonic()
+            saved, cost = time.monotonic(), 0.0
             for tick in self.loop.ticks():
                 self._report(tick.finished)
                 if tick.epoch_done:
                     self._epoch_done()
                 # Clocks differ: the first rank's decides. Signals reach any: one is enough.
-                waited = time.monotonic() - saved >= self.settings.train.checkpoint_seconds
+                # A large table takes long to write: at most a twentieth of the time goes there.
+                pause = self.settings.train.checkpoint_seconds
+                waited = time.monotonic() - saved >= (max(pause, 20 * cost) if pause else 0.0)
                 overdue, stop = self.ranks.highest(
                     self.ranks.first and waited, interrupted.is_set()
                 )
                 finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
                 over = finished and at.stage + 1 == len(self.stages)
                 if overdue or finished or stop:
+                    started = time.monotonic()
                     self._save_checkpoint()
                     saved = time.monotonic()
+                    cost = saved - started
                 if stop and not over:
                     raise KeyboardInterrupt
                 if finished:

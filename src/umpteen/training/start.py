@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import umpteen
-from umpteen import config as configs
+from umpteen import settings as settings_files
 from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset, Split
@@ -67,7 +67,7 @@ def write_config(
             "device": str(device),
             "data": {"name": data.name, "fingerprint": fingerprint},
             "labels": data.labels.fingerprint,
-            "config": configs.to_json(settings),
+            "config": settings_files.to_json(settings),
         },
     )
 
