@@ -9,27 +9,34 @@ from typing import Any
 import torch
 from torch import nn
 
-from umpteen.config import EncoderConfig, LossConfig, RunConfig, from_mapping, read_preset
+from umpteen.config import EncoderConfig, LossConfig, RunConfig, from_mapping, read_preset, to_json
 from umpteen.config import with_overrides as _with_overrides
 from umpteen.errors import ConfigError
+from umpteen.known_datasets import around_preset, lay_over
 from umpteen.model import ENCODERS
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.registry import resolve
 from umpteen.training.step import Losses
 
+STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
+"""What a second stage may change."""
+FIXED_IN_STAGES = {"train": ("precision", "checkpoint_seconds")}
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
 LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
 """Encoder and heads, where the config leaves them open."""
 
 
-def load_config(preset: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(
+    preset: str = DEFAULT_PRESET, overrides: Sequence[str] = (), *, dataset: str | None = None
+) -> RunConfig:
     """The settings of a preset (or TOML file, or a run's config.json) with changes laid over them.
 
     Args:
         preset: A preset's name or a file.
         overrides: ``section.key=value`` strings.
+        dataset: A well-known data set, whose settings for the preset are taken too.
 
     Returns:
         The config, checked.
@@ -38,9 +45,41 @@ def load_config(preset: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> 
         >>> load_config("unidec", ["train.epochs=3"]).train.epochs
         3
     """
-    values = _with_overrides(read_preset(preset), overrides)
-    source = f"preset {preset}" + (" with --set" if overrides else "")
-    return from_mapping(values, source=source)
+    values = read_preset(preset)
+    if dataset is not None:
+        values = around_preset(values, preset, dataset)
+    values = _with_overrides(values, overrides)
+    source = f"preset {preset}" + (f" for {dataset}" if dataset else "")
+    source += " with --set" if overrides else ""
+    config = from_mapping(values, source=source)
+    try:
+        stages(config)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return config
+
+
+def stages(config: RunConfig) -> list[RunConfig]:
+    """The settings of each stage of a run: one, or two where there is a ``stage2``.
+
+    Raises:
+        ConfigError: If the second stage names what it cannot change, or is wrong in itself.
+    """
+    if not config.stage2:
+        return [config]
+    problems = []
+    for section, values in config.stage2.items():
+        if section not in STAGE_SECTIONS or not isinstance(values, dict):
+            problems.append(f"stage2.{section} is none of {', '.join(STAGE_SECTIONS)}")
+            continue
+        fixed = [key for key in values if key in FIXED_IN_STAGES.get(section, ())]
+        if section == "model":
+            fixed = [key for key in values if key != "label_init"]
+        problems += [f"stage2.{section}.{key} cannot differ from the run's own" for key in fixed]
+    if problems:
+        raise ConfigError("; ".join(problems))
+    first = to_json(dataclasses.replace(config, stage2={}))
+    return [config, from_mapping(lay_over(first, config.stage2), source="stage2")]
 
 
 def is_frugal(encoder: EncoderConfig) -> bool:
@@ -116,6 +155,7 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         dual_temperature=m.dual_temperature,
         classifier_temperature=m.classifier_temperature,
         learn_temperatures=m.learn_temperatures,
+        classifier_head=m.classifier_head,
     )
 
 

@@ -31,6 +31,10 @@ class DataConfig:
     """``title`` leaves contents out; ``all`` reads title and content."""
     max_tokens: int = 32
     """Longer texts are cut."""
+    propensity_a: float | None = None
+    """Constant A of propensity-scored metrics, with B instead of the data's own."""
+    propensity_b: float | None = None
+    """Constant B."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class ModelConfig:
 
     heads: tuple[str, ...] = ("dual", "classifier")
     """``dual``, ``classifier``, or both."""
+    classifier_head: str = "linear"
+    """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
     dim: int = 256
     """Size of each head's vectors."""
     dropout: float = 0.1
@@ -103,7 +109,8 @@ class PoolConfig:
     """Which labels a batch sees."""
 
     scope: str = "batch"
-    """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks."""
+    """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks; ``bank`` takes
+    every label for the dual loss, with fresh vectors for the pool and remembered ones beside it."""
     positives: int = 3
     """beta: positives drawn for each query."""
     negatives: int = 6
@@ -115,7 +122,7 @@ class PoolConfig:
     chunk_tokens: int = 32768
     """With scope ``all``: tokens of label texts that are encoded, and trained through, at once."""
     memory_mib: int = 512
-    """With scope ``all``: what a block of scores may take."""
+    """With scopes ``all`` and ``bank``: what a block of scores may take."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,9 @@ class BatchConfig:
     clustered: bool = True
     """Whether batches are clusters of similar queries."""
     cluster_size: int = 0
-    """Queries per cluster; 0 makes a cluster a batch, a smaller number joins several."""
+    """Queries per cluster; 0 makes a cluster a batch, a smaller one joins several, 1 is random."""
+    double_epochs: tuple[int, ...] = ()
+    """Epochs, counted from 0, at which the cluster size doubles: up to 512 and the batch's size."""
     refresh_epochs: int = 5
     """Epochs between refreshes of clusters and hard negatives."""
     first_refresh: int = 0
@@ -152,6 +161,8 @@ class TrainConfig:
     """Share of the run in which the rates rise, before the cosine."""
     clip_norm: float = 0.0
     """Largest gradient norm of encoder and heads; 0 for no clipping."""
+    frozen: bool = False
+    """Whether encoder and dual head stay as they are, and the classifier alone is trained."""
     precision: str = "auto"
     """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on a GPU."""
     threads: int = 0
@@ -191,6 +202,9 @@ class RunConfig:
     batches: BatchConfig = BatchConfig()
     train: TrainConfig = TrainConfig()
     validation: ValidationConfig = ValidationConfig()
+    stage2: dict[str, Any] = field(default_factory=dict)
+    """What a second stage has otherwise: some of the loss, pool, batches and train settings, and
+    ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""
 
     def __post_init__(self) -> None:
         problems = [
@@ -207,7 +221,7 @@ CHOICES = {
     "encoder.pooling": ("mean", "first"),
     "encoder.table": ("auto", "static", "random"),
     "model.label_init": ("text", "zeros"),
-    "pool.scope": ("batch", "all"),
+    "pool.scope": ("batch", "all", "bank"),
     "train.precision": ("auto", "fp32", "bf16"),
 }
 """Settings that are one of a few words."""
@@ -222,6 +236,41 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         list(c.model.heads),
         "some of dual and classifier",
         (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
+    )
+    head = c.model.classifier_head
+    both = {"dual", "classifier"} <= set(c.model.heads)
+    yield (
+        "model.classifier_head",
+        head,
+        "linear, or dual in a model with both heads",
+        head == "linear" or (head == "dual" and both),
+    )
+    fits = "classifier" in c.model.heads and c.pool.scope == "batch"
+    yield (
+        "train.frozen",
+        c.train.frozen,
+        "false unless there is a classifier, pool.scope is batch and loss.dual_share is 0",
+        not c.train.frozen or (fits and (not both or c.loss.dual_share == 0)),
+    )
+    scope = c.pool.scope
+    dual = "dual" in c.model.heads
+    yield "model.heads", list(c.model.heads), "dual, for pool.scope bank", scope != "bank" or dual
+    constants = (c.data.propensity_a, c.data.propensity_b)
+    yield (
+        "data.propensity_a and data.propensity_b",
+        constants,
+        "both left out, or both above 0 and below 1000",
+        constants == (None, None) or all(v is not None and 0 < v < 1000 for v in constants),
+    )
+    doubling = c.batches.double_epochs
+    whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in doubling)
+    rising = whole and list(doubling) == sorted(set(doubling))
+    yield "batches.double_epochs", list(doubling), "whole numbers of 0 or more that rise", rising
+    yield (
+        "batches.cluster_size",
+        c.batches.cluster_size,
+        "1 or more where batches.double_epochs are given",
+        not doubling or c.batches.cluster_size > 0,
     )
     for key in (
         "data.max_tokens", "encoder.dim", "encoder.vocabulary", "model.dim",

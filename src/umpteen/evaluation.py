@@ -48,7 +48,8 @@ def evaluate(
     """Metrics of a model on a split.
 
     Filter pairs are excluded from the search itself and from the truth. Label frequencies come
-    from the data's own train split.
+    from the data's own train split, propensity constants from the data or, where the run was told
+    them, from the run.
 
     Args:
         model: A predictor.
@@ -84,7 +85,7 @@ def evaluate(
             part,
             label_counts=np.asarray(counts),
             n_train=len(data["train"]),
-            propensity=data.propensity,
+            propensity=model.propensity or data.propensity,
             metrics=metrics,
         )
     return Evaluation(reports)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.compute.precision import choose_device
+from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore, encode, prepare
 from umpteen.errors import ConfigError, LabelMismatch, RunError
@@ -38,6 +39,7 @@ class Predictor:
         labels: The label set.
         vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
         label_counts: (L,) training queries of each label.
+        propensity: Constants to evaluate with instead of the data's own.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class Predictor:
         labels: LabelSet,
         vectors: Any,
         label_counts: NDArray[np.int64],
+        propensity: Propensity | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = prepare(tokenizer, reading.max_tokens)  # once: a copy takes 0.1 s
         self.reading = reading
         self.labels = labels
         self.label_counts = label_counts
+        self.propensity = propensity
         self.heads = available_heads(model)
         self._vectors = vectors
         self._indexes: dict[str, LabelIndex] = {}
@@ -90,9 +94,9 @@ class Predictor:
         model, tokenizer, reading = load_model(model_folder)
         labels, counts = folder.read_labels(reading.label_fingerprint)
         place = choose_device(device)
-        predictor = cls(
-            model.to(place), tokenizer, reading, labels, load_vectors(model_folder, model), counts
-        )
+        vectors = load_vectors(model_folder, model)
+        told = folder.propensity()
+        predictor = cls(model.to(place), tokenizer, reading, labels, vectors, counts, told)
         if with_indexes and model_folder == folder.model("best"):
             predictor._use_indexes(folder, model_folder)
         return predictor

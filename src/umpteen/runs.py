@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, LabelMismatch, RunError
 from umpteen.files import atomic_file, leftovers, read_json, write_json
@@ -82,6 +83,13 @@ class RunFolder:
         if not isinstance(settings, dict):
             raise RunError(f"{self.config} is damaged: it holds no settings")
         return settings
+
+    def propensity(self) -> Propensity | None:
+        """The propensity constants the run was told, or None: those of the data count."""
+        about = self.read_settings().get("data")
+        about = about if isinstance(about, dict) else {}
+        a, b = about.get("propensity_a"), about.get("propensity_b")
+        return None if a is None or b is None else Propensity(a, b)
 
     def take_back_settings(self) -> None:
         """Leave no trace of a run that could not be set up; one with more in it is left alone."""

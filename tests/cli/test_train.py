@@ -120,3 +120,22 @@ def test_a_loss_that_is_not_finite_is_a_sentence(
     said = fails(umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *flags))
     assert "the loss became nan at step 6" in said
     assert "step-000000005" in said
+
+
+def test_a_well_known_data_set_brings_its_settings_and_constants(
+    umpteen_command, tiny_data_folder, tmp_path
+):
+    run = tmp_path / "run"
+    flags = ["--dataset", "lf-amazontitles-131k", "--set=train.epochs=1"]
+    made = umpteen_command("train", tiny_data_folder, "--out", run, *FLAGS, *flags)
+    assert made.exit_code == 0, made.stderr
+    settings = json.loads((run / "config.json").read_text())["config"]
+    assert settings["data"]["text"] == "title"
+    shown = umpteen_command("evaluate", run, tiny_data_folder)
+    assert "propensity A 0.6, B 2.6" in shown.stderr
+
+
+def test_an_unknown_data_set_is_a_sentence(umpteen_command, fails, tiny_data_folder, tmp_path):
+    flags = ["--out", tmp_path / "run", "--dataset", "lf-amazon"]
+    said = fails(umpteen_command("train", tiny_data_folder, *flags))
+    assert "data set 'lf-amazon' is not known. Known: eurlex-4k" in said

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from umpteen.data.samplers import (
     cluster_levels,
     clustered_batches,
+    coarser,
     cut,
+    grown_cluster_size,
     shuffled_batches,
     step_seed,
 )
@@ -100,3 +102,53 @@ def test_step_seeds_differ_by_seed_step_and_part_and_fit_63_bits():
     assert len(seeds) == 750
     assert all(0 <= s < 2**63 for s in seeds)
     assert step_seed(1, 2) == step_seed(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("start", "batch_size", "sizes"),
+    [
+        (1, 1600, [1, 1, 2, 4, 512]),
+        (3, 1600, [3, 3, 6, 12, 512]),
+        (1, 100, [1, 1, 2, 4, 100]),
+        (700, 1600, [700, 700, 700, 700, 700]),
+    ],
+)
+def test_clusters_double_at_their_epochs_up_to_512_or_the_batch(start, batch_size, sizes):
+    double_epochs = [2, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    epochs = (0, 1, 2, 4, 50)
+    found = [grown_cluster_size(epoch, start, double_epochs, batch_size) for epoch in epochs]
+    assert found == sizes
+
+
+def test_without_doubling_a_cluster_keeps_its_size_whatever_the_batch():
+    assert [grown_cluster_size(epoch, 900, [], 400) for epoch in (0, 7)] == [900, 900]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 300), st.integers(0, 6), st.integers(1, 400))
+def test_coarser_clusters_are_those_of_fewer_halvings(n, levels, size):
+    import torch
+
+    from umpteen.data.clusters import balanced_clusters
+
+    vectors = torch.randn(n, 3, generator=torch.Generator().manual_seed(n))
+    made = {}
+    for depth in range(levels + 1):  # the same draws for the first levels
+        generator = torch.Generator().manual_seed(5)
+        made[depth] = balanced_clusters(vectors, depth, generator=generator)
+    order, bounds = (part.numpy() for part in made[levels])
+    joined = coarser(bounds, size)
+    depth = min(levels, cluster_levels(n, size))
+    expected_order, expected = (part.numpy() for part in made[depth])
+    assert joined.tolist() == expected.tolist()
+    for start, stop in zip(joined[:-1], joined[1:], strict=True):
+        assert set(order[start:stop]) == set(expected_order[start:stop])
+
+
+def test_very_many_small_clusters_stay_together_and_change_their_order():
+    order, bounds = np.arange(200_000), np.arange(0, 200_001, 2)
+    batches = clustered_batches(order, bounds, 1000, seed=0, epoch=0)
+    pairs = np.sort(np.concatenate(batches).reshape(-1, 2), axis=1)
+    assert (pairs[:, 1] - pairs[:, 0] == 1).all()
+    assert (pairs[:, 0] % 2 == 0).all()
+    assert not (np.diff(pairs[:, 0]) == 2).all()

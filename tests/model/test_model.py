@@ -132,3 +132,13 @@ def test_label_dropout_acts_in_training_alone():
 def test_unknown_or_no_heads_are_an_error(heads):
     with pytest.raises(ConfigError, match="heads must be some of dual, classifier"):
         make_model(heads)
+
+
+def test_a_classifier_on_the_dual_head_scores_with_the_dual_vectors():
+    model = make_model(classifier_head="dual")
+    encoded = model.encode(make_store(4).take(np.arange(4)))
+    torch.testing.assert_close(model.classifier(encoded), model.dual(encoded))
+    assert model.classifier_head is None
+    assert available_heads(model) == ("de", "clf", "combined")
+    with pytest.raises(ConfigError, match="cannot use the dual head"):
+        make_model(heads=("classifier",), classifier_head="dual")

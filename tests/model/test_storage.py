@@ -140,3 +140,22 @@ def test_a_damaged_folder_is_one_error_that_names_it(folder, name):
     DAMAGE[name](folder)
     with pytest.raises(RunError, match="model"):
         load_model(folder)
+
+
+def test_a_classifier_on_the_dual_head_stays_one(tokenizer, tmp_path):
+    encoder = BagEncoder(torch.randn(tokenizer.get_vocab_size(), 8), hidden=3)
+    model = Model(
+        encoder, heads=("dual", "classifier"), dim=6, n_labels=5, classifier_head="dual"
+    ).eval()
+    save_model(tmp_path / "model", model, tokenizer, READING)
+    loaded, _, _ = load_model(tmp_path / "model")
+    assert loaded.shares_head
+    with torch.no_grad():
+        vectors = loaded.query_vectors(encode(TEXTS, tokenizer, max_tokens=9))
+    torch.testing.assert_close(vectors[:, :6], vectors[:, 6:])
+    # A folder from before there was a choice has a head of its own.
+    about = json.loads((tmp_path / "model" / "model.json").read_text())
+    del about["classifier_head"]
+    (tmp_path / "model" / "model.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match="missing .*classifier_head.linear"):
+        load_model(tmp_path / "model")

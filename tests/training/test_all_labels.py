@@ -106,6 +106,8 @@ def test_every_preset_trains_and_answers(tiny_data, tmp_path, preset):
         "encoder.dim=16", "model.dim=8", "validation.every_epochs=1", "train.lr_encoder=0.01",
         "pool.chunk_tokens=64",
     ]  # fmt: skip
+    if load_config(preset).stage2:
+        settings += ["stage2.train.epochs=2", "stage2.batches.size=16"]
     predictor = train(tiny_data, out=tmp_path / "run", preset=preset, overrides=settings)
     top = predictor.predict(["a text"], k=3)
     assert top.rows.shape == (1, 3)

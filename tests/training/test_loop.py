@@ -99,3 +99,23 @@ def test_stopping_between_ticks_disturbs_nobody(tiny_data, tmp_path):
         break
     assert torch.equal(torch.get_rng_state(), before)
     assert (loop.position.step, loop.position.batch) == (1, 1)
+
+
+def test_growing_clusters_are_random_first_and_join_between_refreshes(tiny_data, tmp_path):
+    changes = ["batches.cluster_size=1", "batches.double_epochs=[1, 2, 3]", "pool.negatives=0"]
+    loop = make_loop(tiny_data, tmp_path / "run", *changes, "batches.first_refresh=1")
+    assert [loop.cluster_size(epoch) for epoch in range(5)] == [1, 2, 4, 8, 8]
+    for tick in loop.ticks():
+        if loop.position.epoch == 1 and tick.epoch_done:
+            assert loop.refreshed is None  # random until the first refresh
+    assert loop.position.refresh_epoch == 3
+    # The plan of an epoch in which nothing was refreshed follows from seed, epoch and refresh.
+    order, bounds = loop.refreshed.order, loop.refreshed.bounds
+    loop.position.epoch = 3
+    batches = loop.plan()
+    assert sorted(np.concatenate(batches).tolist()) == list(range(loop.n_queries))
+    assert all(np.array_equal(a, b) for a, b in zip(batches, loop.plan(), strict=True))
+    whole = [set(order[a:b].tolist()) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    assert max(map(len, whole)) <= 12
+    unbroken = sum(any(group <= set(batch.tolist()) for batch in batches) for group in whole)
+    assert unbroken >= len(whole) - len(batches) + 1  # only cuts between batches break a cluster

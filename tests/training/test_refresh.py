@@ -35,7 +35,7 @@ def make_refresher(**options):
         "labels": random_store(L, 1),
         "targets": targets_from_rows(rows, L),
         "filters": np.array([[0, 1], [0, 2], [7, 10]]),
-        "cluster_size": 6,
+        "cluster_size": lambda epoch: 6,
         "negatives_kept": 4,
         "seed": 3,
         "precision": "fp32",

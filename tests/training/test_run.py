@@ -305,6 +305,14 @@ VARIANTS = {
     "random batches": ("batches.clustered=false", "pool.negatives=0"),
     "late refresh, capped pool": ("batches.first_refresh=1", "pool.most_labels=15"),
     "small clusters": ("batches.cluster_size=4",),
+    "a bank of labels": ("pool.scope=bank", "pool.memory_mib=1"),
+    "a bank without refreshed negatives": (
+        "pool.scope=bank",
+        "batches.clustered=false",
+        "pool.negatives=0",
+        "batches.first_refresh=2",
+    ),
+    "growing clusters": ("batches.cluster_size=1", "batches.double_epochs=[1, 2]"),
 }
 
 

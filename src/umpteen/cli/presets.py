@@ -13,17 +13,24 @@ from umpteen.cli._options import json_option, sentences, write_json, write_table
 @json_option
 @sentences
 def presets(as_json: bool) -> None:
-    """List the presets, one line each."""
+    """List the presets and the well-known data sets, one line each."""
     from umpteen.config import preset_names
+    from umpteen.known_datasets import dataset_names, dataset_text
 
-    summaries = {name: _summary(name) for name in preset_names()}
+    folder = resources.files("umpteen").joinpath("presets")
+    methods = {
+        name: _summary(folder.joinpath(f"{name}.toml").read_text("utf-8"))
+        for name in preset_names()
+    }
+    datasets = {name: _summary(dataset_text(name)) for name in dataset_names()}
     if as_json:
-        write_json(summaries)
-    else:
-        write_table(["preset", "what it is"], [[n, s] for n, s in summaries.items()])
+        write_json({"presets": methods, "datasets": datasets})
+        return
+    write_table(["--preset", "what it is"], [[n, s] for n, s in methods.items()])
+    click.echo()
+    write_table(["--dataset", "settings for it"], [[n, s] for n, s in datasets.items()])
 
 
-def _summary(name: str) -> str:
+def _summary(text: str) -> str:
     """The comment below a preset's command line."""
-    text = resources.files("umpteen").joinpath("presets", f"{name}.toml").read_text("utf-8")
     return text.splitlines()[1].removeprefix("#").strip()

@@ -14,6 +14,11 @@ from umpteen.cli._options import device_option, format_option, say, sentences
 @click.option("--out", required=True, metavar="RUN", help="The run folder to make or continue.")
 @click.option("--preset", metavar="NAME|FILE", help="Settings to start from; see umpteen presets.")
 @click.option(
+    "--dataset",
+    metavar="NAME",
+    help="A well-known data set: its published settings for the preset, its propensities.",
+)
+@click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable."
 )
 @click.option(
@@ -34,6 +39,7 @@ def train(
     data: str,
     out: str,
     preset: str | None,
+    dataset: str | None,
     overrides: tuple[str, ...],
     encoder: str | None,
     text: str | None,
@@ -67,15 +73,16 @@ def train(
     if tensorboard and ranks.first:
         reporters.append(TensorBoard(Path(out) / "tensorboard"))
     try:
-        dataset = load_dataset(data, data_format)
+        read = load_dataset(data, data_format)
         for reporter in reporters[:1]:
             reporter.say(
-                f"{dataset.name}: {len(dataset['train']):,} queries, {len(dataset.labels):,} labels"
+                f"{read.name}: {len(read['train']):,} queries, {len(read.labels):,} labels"
             )
         run(
-            dataset,
+            read,
             out=out,
             preset=preset,
+            dataset=dataset,
             overrides=changes,
             device=device,
             resume=resume,

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
 
+LARGEST_GROWN = 512
+"""Where clusters that double stop growing."""
+
 
 def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) -> list[Rows]:
     """All queries in random order, cut into batches of nearly equal size."""
@@ -40,12 +43,55 @@ def clustered_batches(
         The batches, every query in exactly one of them.
     """
     rng = np.random.default_rng([seed, epoch, 2])
-    clusters = [order[bounds[c] : bounds[c + 1]] for c in rng.permutation(len(bounds) - 1)]
-    clusters = [rng.permutation(c) for c in clusters if len(c)]
-    largest = max((len(c) for c in clusters), default=0)
-    if 2 * largest > batch_size:
-        return clusters
-    return cut(np.concatenate(clusters), batch_size) if clusters else []
+    sizes = np.diff(bounds)
+    if not len(order):
+        return []
+    chosen = rng.permutation(len(sizes))
+    place = np.empty(len(sizes), np.int64)  # where in the new order each cluster comes
+    place[chosen] = np.arange(len(sizes))
+    # There may be as many clusters as half the queries, so nothing loops over them.
+    joined = order[np.lexsort((rng.random(len(order)), np.repeat(place, sizes)))]
+    if 2 * sizes.max() <= batch_size:
+        return cut(joined, batch_size)
+    parts = np.split(joined, np.cumsum(sizes[chosen])[:-1])
+    return [np.ascontiguousarray(part) for part in parts if len(part)]
+
+
+def grown_cluster_size(
+    epoch: int, start: int, double_epochs: Sequence[int], batch_size: int
+) -> int:
+    """The size of clusters that starts small and doubles at the given epochs.
+
+    It grows to 512 or the batch's size, whichever is smaller, and no further.
+
+    Example:
+        >>> [grown_cluster_size(epoch, 1, [10, 20], 1600) for epoch in (0, 9, 10, 20, 99)]
+        [1, 1, 2, 4, 4]
+    """
+    doubled = start << sum(epoch >= at for at in double_epochs)
+    return min(doubled, max(start, min(LARGEST_GROWN, batch_size)))
+
+
+def coarser(bounds: Rows, cluster_size: int) -> Rows:
+    """Join neighbouring clusters of repeated halving up to about the given size.
+
+    Halving leaves each cluster next to its sibling, so every second bound is a level less. Clusters
+    that are large enough stay as they are.
+
+    Args:
+        bounds: Where each of 2 ** n clusters starts, and the number of queries.
+        cluster_size: The wanted size.
+
+    Returns:
+        The bounds of fewer, larger clusters.
+
+    Example:
+        >>> coarser(np.array([0, 3, 5, 8, 10]), 5)
+        array([ 0,  5, 10])
+    """
+    n_clusters = len(bounds) - 1
+    wanted = 1 << cluster_levels(int(bounds[-1]), cluster_size)
+    return bounds[:: max(1, n_clusters // wanted)]
 
 
 def cluster_levels(n_queries: int, cluster_size: int) -> int:

@@ -29,6 +29,8 @@ class Model(nn.Module):
         dual_temperature: Scores of the dual head are cosines over this.
         classifier_temperature: Scores of the classifier are inner products over this.
         learn_temperatures: Whether the two are trained.
+        classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
+            dual head's vectors of queries.
     """
 
     def __init__(
@@ -43,11 +45,15 @@ class Model(nn.Module):
         dual_temperature: float = 0.05,
         classifier_temperature: float = 1.0,
         learn_temperatures: bool = False,
+        classifier_head: str = "linear",
     ) -> None:
         super().__init__()
         unknown = set(heads) - set(HEADS)
         if unknown or not heads:
             raise ConfigError(f"heads must be some of {', '.join(HEADS)}, not {list(heads)}")
+        self.shares_head = classifier_head == "dual" and "classifier" in heads
+        if self.shares_head and "dual" not in heads:
+            raise ConfigError("the classifier cannot use the dual head: the model has none")
         self.encoder = encoder
         self.heads = tuple(h for h in HEADS if h in heads)
         self.dim = dim
@@ -57,7 +63,8 @@ class Model(nn.Module):
         self.classifier_head = None
         self.label_vectors = None
         if "classifier" in heads:
-            self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
+            if not self.shares_head:
+                self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
             self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim))
         self.label_dropout = nn.Dropout(label_dropout)
         # Kept as logarithms of 1 / temperature, so that a trained one stays positive.
@@ -79,7 +86,9 @@ class Model(nn.Module):
         return vectors
 
     def classifier(self, encoded: Tensor) -> Tensor:
-        """Vectors (B, dim) of the classifier head, not normalized."""
+        """Vectors (B, dim) for the label vectors; not normalized where the head is its own."""
+        if self.shares_head:
+            return self.dual(encoded)
         assert self.classifier_head is not None
         vectors: Tensor = self.classifier_head(encoded)
         return vectors
@@ -108,7 +117,7 @@ class Model(nn.Module):
         parts = []
         if self.dual_head is not None:
             parts.append(self.dual(encoded))
-        if self.classifier_head is not None:
+        if self.label_vectors is not None:
             parts.append(normalize(self.classifier(encoded), dim=-1))
         return torch.cat(parts, dim=1)
 

@@ -72,6 +72,7 @@ def save_model(
                 "n_labels": model.n_labels,
                 "dropout": model.dropout,
                 "label_dropout": model.label_dropout.p,
+                "classifier_head": "dual" if model.shares_head else "linear",
                 "learn_temperatures": model.log_scales.requires_grad,
                 "reading": asdict(reading),
             },
@@ -102,6 +103,7 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
             dropout=about["dropout"],
             label_dropout=about["label_dropout"],
             learn_temperatures=about["learn_temperatures"],
+            classifier_head=about.get("classifier_head", "linear"),
         )
         heads = load_file(folder / "heads.safetensors")
         tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")

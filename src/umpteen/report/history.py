@@ -92,6 +92,8 @@ def read_history(folder: RunFolder) -> History:
     about = read_json(folder.require().config, error=RunError)
     try:
         planned = int(about["config"]["train"]["epochs"])
+        if second := about["config"].get("stage2"):
+            planned += int(second.get("train", {}).get("epochs", planned))
         patience = int(about["config"]["validation"]["patience"])
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(

@@ -152,7 +152,7 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         truth=truth,
         labels=predictor.labels,
         label_counts=data.label_counts,
-        propensity=data.propensity,
+        propensity=next(iter(result.heads.values())).propensity,
         n_filters=len(part.filters),
     )
 

@@ -30,6 +30,7 @@ KEPT = 2
 TABLE = "label_vectors"
 """The weight that ranks share out by rows."""
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+BANK = "bank.safetensors"
 
 
 class Checkpoints:
@@ -70,11 +71,15 @@ class Checkpoints:
         with atomic_folder(folder, replace=True) as temporary:
             save_file(weights, temporary / WEIGHTS)
             save_file(moments, temporary / MOMENTS)
+            names = [WEIGHTS, MOMENTS]
+            if loop.bank is not None and loop.bank.vectors is not None:
+                save_file({"vectors": loop.bank.vectors.cpu().contiguous()}, temporary / BANK)
+                names.append(BANK)
             state = {
                 "position": asdict(loop.position),
                 "data": self._fingerprint,
                 "refresh": self._refresh_digests,
-                "digests": {name: digest(temporary / name) for name in (WEIGHTS, MOMENTS)},
+                "digests": {name: digest(temporary / name) for name in names},
             }
             write_json(temporary / STATE, state)
         self.last_good = folder
@@ -118,12 +123,16 @@ class Checkpoints:
                     f"{folder} was made with other data or another tokenizer; "
                     "resume with the data the run was started with, or start a new run"
                 )
+            position = Position(**state["position"])
+            loop.turn_to(position.stage)  # each stage has optimizers of its own
             if TABLE in weights:
                 weights[TABLE] = self._own_rows(weights[TABLE])
             loop.model.load_state_dict(weights)
             self._restore_moments(loop, moments)
-            loop.position = Position(**state["position"])
+            loop.position = position
             loop.refreshed = refreshed
+            if loop.bank is not None:
+                _restore_bank(loop, folder / BANK if BANK in state["digests"] else None)
             self._refresh_digests = state["refresh"]
             self.last_good = folder
             if not damage and self._ranks.first:
@@ -236,3 +245,9 @@ def _table_index(loop: Loop, optimizer: torch.optim.Optimizer) -> int | None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     places = [i for i, p in enumerate(parameters) if p is loop.model.label_vectors]
     return places[0] if places else None
+
+
+def _restore_bank(loop: Loop, file: Path | None) -> None:
+    assert loop.bank is not None
+    device = next(loop.model.parameters()).device
+    loop.bank.vectors = None if file is None else load_file(file)["vectors"].to(device)

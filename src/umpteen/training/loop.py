@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from umpteen.compute.gradient_sums import sum_gradients_
 from umpteen.compute.sharding import ONE_RANK, Ranks
-from umpteen.data.samplers import clustered_batches, shuffled_batches, step_seed
+from umpteen.data.samplers import clustered_batches, coarser, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
+from umpteen.training.bank import Bank
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
@@ -62,6 +63,8 @@ class Position:
     """The epoch of the refresh in force; -1 for none."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """Validation results so far."""
+    stage: int = 0
+    """The stage under way, from 0; epochs and steps are counted through all stages."""
 
 
 class LossWatch:
@@ -139,19 +142,38 @@ class Loop:
     """Told of every new refresh, before it is used."""
     n_queries: int
     batch_size: int
+    first_epoch: int
+    """Where the stage starts."""
     n_epochs: int
+    """Where it ends."""
     refresh_epochs: int
     first_refresh: int
     clustered: bool
+    cluster_size: Callable[[int], int]
+    """Queries per cluster by epoch; 1 is random."""
     warmup: float
     clip_norm: float
     seed: int
     ranks: Ranks = ONE_RANK
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
+    bank: Bank | None = None
+    """Remembered label vectors, where the loss needs them; part of a checkpoint."""
     watch: LossWatch = field(default_factory=LossWatch)
     n_batches: int = 0
     """Batches of the epoch under way; 0 before it is planned."""
+    loop_of_stage: Callable[[int], Loop] | None = None
+    """Makes a loop with the parts of another stage."""
+
+    def turn_to(self, stage: int) -> None:
+        """Take over the parts of a stage, at their beginning; where the run stands is kept."""
+        if stage == self.position.stage:
+            return
+        assert self.loop_of_stage is not None
+        other = self.loop_of_stage(stage)
+        for part in fields(Loop):
+            if part.name not in ("position", "refreshed", "watch", "loop_of_stage"):
+                setattr(self, part.name, getattr(other, part.name))
 
     def epochs_done(self) -> float:
         """The exact progress, in epochs."""
@@ -174,11 +196,12 @@ class Loop:
     def plan(self) -> list[Any]:
         """The batches of the epoch under way."""
         epoch = self.position.epoch
-        if self.refreshed is None or not self.clustered:
+        size = self.cluster_size(epoch)
+        if self.refreshed is None or not self.clustered or size == 1:
             return shuffled_batches(self.n_queries, self.batch_size, seed=self.seed, epoch=epoch)
         return clustered_batches(
             self.refreshed.order,
-            self.refreshed.bounds,
+            coarser(self.refreshed.bounds, size),
             self.batch_size,
             seed=self.seed,
             epoch=epoch,
@@ -196,7 +219,8 @@ class Loop:
         self.model.train()
         batches = self.maker.make_ahead(plan, start=at.batch, first_step=at.step)
         for batch in batches:
-            progress = (at.epoch + (at.batch + 1) / len(plan)) / self.n_epochs
+            done = at.epoch - self.first_epoch + (at.batch + 1) / len(plan)
+            progress = done / (self.n_epochs - self.first_epoch)
             self._step(batch, schedule(progress, self.warmup))
             at.step += 1
             at.batch += 1
@@ -208,9 +232,8 @@ class Loop:
 
     def _refresh_due(self) -> bool:
         at = self.position
-        if at.epoch < self.first_refresh or at.refresh_epoch == at.epoch:
-            return False
-        return (at.epoch - self.first_refresh) % self.refresh_epochs == 0
+        since = at.epoch - self.first_epoch - self.first_refresh
+        return since >= 0 and at.refresh_epoch != at.epoch and since % self.refresh_epochs == 0
 
     def _step(self, batch: Batch, factor: float) -> None:
         at = self.position

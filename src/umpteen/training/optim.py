@@ -14,6 +14,8 @@ from umpteen.training.row_adamw import RowAdamW
 class Optimizers:
     """AdamW for dense weights and row-wise AdamW for tables, under one schedule.
 
+    Weights that take no gradient (a frozen encoder's) are left out.
+
     Args:
         model: The model.
         lr_encoder: Learning rate of the encoder (and its token table).
@@ -39,10 +41,9 @@ class Optimizers:
             lr = lr_encoder if name.startswith("encoder.") else lr_heads
             decay = weight_decay if parameter.ndim > 1 else 0.0
             groups.setdefault((lr, decay), []).append(parameter)
-        self.dense = torch.optim.AdamW(
-            [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in groups.items()],
-            fused=next(model.parameters()).device.type == "cuda",
-        )
+        dense = [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in groups.items()]
+        fused = next(model.parameters()).device.type == "cuda"
+        self.dense = torch.optim.AdamW(dense, fused=fused) if dense else None
         rows = [
             {
                 "params": [p],
@@ -51,6 +52,7 @@ class Optimizers:
                 "weight_decay": weight_decay if p.shape[1] > 1 else 0.0,
             }
             for p in model.row_parameters()
+            if p.requires_grad
         ]
         self.rows = RowAdamW(rows) if rows else None
         for optimizer in self.all:
@@ -60,11 +62,11 @@ class Optimizers:
     @property
     def all(self) -> list[torch.optim.Optimizer]:
         """Both optimizers, where there are two."""
-        return [self.dense] if self.rows is None else [self.dense, self.rows]
+        return [optimizer for optimizer in (self.dense, self.rows) if optimizer is not None]
 
     def step(self, factor: float, *, clip_norm: float) -> None:
         """Update every weight at ``factor`` times its learning rate, then drop the gradients."""
-        if clip_norm:
+        if clip_norm and self.dense is not None:
             dense = [p for group in self.dense.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(dense, clip_norm)
         for optimizer in self.all:

@@ -15,11 +15,13 @@ from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
-from umpteen.data.samplers import step_seed
+from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.errors import ConfigError
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
+from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.loop import Loop
 from umpteen.training.on_ranks import refresh_on_first
 from umpteen.training.optim import Optimizers
@@ -68,35 +70,41 @@ def new_loop(
     *,
     keep_refresh: Callable[[Refreshed, int], None],
     precision: str,
+    first_epoch: int = 0,
     ranks: Ranks = ONE_RANK,
 ) -> Loop:
     """The training loop at its beginning.
 
     Args:
-        settings: The run's settings, with open ones filled in.
+        settings: The run's settings, or those of a stage, with open ones filled in.
         data: What is trained on.
         model: On its device.
         keep_refresh: Told of every new refresh.
         precision: Of the encoder.
+        first_epoch: Where the stage starts.
         ranks: Who trains; each holds its part of the label table.
 
     Returns:
         The loop.
     """
     s = settings
+    if s.train.frozen:
+        freeze_(model)
     train = data.dataset["train"]
     targets = train.filtered_targets()
     # Against all labels there is nothing to draw, so nothing is mined.
-    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope == "batch" else 0
+    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
+    bank = Bank() if s.pool.scope == "bank" else None
     refresher = Refresher(
         data.queries,
         data.labels,
         targets,
         train.filters,
-        cluster_size=s.batches.cluster_size or s.batches.size,
+        cluster_size=_cluster_size(s, first_epoch),
         negatives_kept=mined,
         seed=s.seed,
         precision=precision,
+        tell_labels=None if bank is None else bank.fill,
     )
     assert s.train.lr_encoder is not None
     assert s.train.lr_heads is not None
@@ -109,26 +117,39 @@ def new_loop(
             lr_labels=s.train.lr_labels,
             weight_decay=s.train.weight_decay,
         ),
-        loss_of=_loss_of(s, data, precision, ranks),
+        loss_of=_loss_of(s, data, precision, bank, ranks),
         maker=BatchMaker(
             data.queries,
             data.labels,
             _pools(s, targets, train.filters),
             seed=s.seed,
-            encode_labels="dual" in model.heads and s.pool.scope == "batch",
+            encode_labels="dual" in model.heads and s.pool.scope != "all" and not s.train.frozen,
         ),
-        refresh=refresh_on_first(refresher, ranks) if s.batches.clustered or mined else None,
+        refresh=refresh_on_first(refresher, ranks)
+        if s.batches.clustered or mined or bank is not None
+        else None,
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
-        n_epochs=s.train.epochs,
+        first_epoch=first_epoch,
+        n_epochs=first_epoch + s.train.epochs,
         refresh_epochs=s.batches.refresh_epochs,
         first_refresh=s.batches.first_refresh,
         clustered=s.batches.clustered,
+        cluster_size=_cluster_size(s, first_epoch),
         warmup=s.train.warmup,
         clip_norm=s.train.clip_norm,
         seed=s.seed,
+        bank=bank,
         ranks=ranks,
+    )
+
+
+def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
+    part = s.batches
+    start = part.cluster_size or part.size
+    return lambda epoch: grown_cluster_size(
+        epoch - first_epoch, start, part.double_epochs, part.size
     )
 
 
@@ -146,9 +167,11 @@ def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> 
 
 
 def _loss_of(
-    s: RunConfig, data: Prepared, precision: str, ranks: Ranks
+    s: RunConfig, data: Prepared, precision: str, bank: Bank | None, ranks: Ranks
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
+    if s.train.frozen:
+        return FrozenLoss(losses, data.queries, precision)
     if s.pool.scope == "all":
         return AllLabelLoss(
             losses,
@@ -157,6 +180,16 @@ def _loss_of(
             chunk_tokens=s.pool.chunk_tokens,
             memory_bytes=s.pool.memory_mib << 20,
             ranks=ranks,
+        )
+    if bank is not None:
+        train = data.dataset["train"]
+        return BankLoss(
+            losses,
+            data.labels,
+            AllLabels(train.filtered_targets(), train.filters),
+            bank,
+            precision,
+            memory_bytes=s.pool.memory_mib << 20,
         )
     if ranks.world > 1:
         return PoolLossOnRanks(losses, precision, ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config import RunConfig
-from umpteen.data.dataset import Dataset, Split, hold_out_validation
+from umpteen.data.dataset import Dataset, Propensity, Split, hold_out_validation
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
 
@@ -48,6 +49,14 @@ def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
     if held["train"].filtered_targets().nnz == 0:
         raise DataError("there is nothing to learn from: no training query has a label")
     return held
+
+
+def with_told_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
+    """The data with the propensity constants of the settings, where they say any."""
+    a, b = config.data.propensity_a, config.data.propensity_b
+    if a is None or b is None:
+        return dataset
+    return dataclasses.replace(dataset, propensity=Propensity(a, b))
 
 
 def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:

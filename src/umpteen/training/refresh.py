@@ -67,11 +67,14 @@ class Refresher:
     targets: sp.csr_matrix
     """Training targets without filter pairs."""
     filters: NDArray[np.int64]
-    cluster_size: int
+    cluster_size: Callable[[int], int]
+    """Queries per cluster by epoch."""
     negatives_kept: int
     """Hard negatives kept per query: those drawn in a step times the epochs until the next."""
     seed: int
     precision: str
+    tell_labels: Callable[[torch.Tensor], None] | None = None
+    """Told the dual head's vectors of all labels, (L, D), which are its own from then on."""
 
     def __call__(self, model: Model, epoch: int) -> Refreshed:
         """Encode everything, cluster the queries, search each query's nearest wrong labels."""
@@ -80,14 +83,16 @@ class Refresher:
         head = _query_head(model)
         queries = encode_texts(model, self.queries, head, precision=self.precision)
         generator = torch.Generator().manual_seed(step_seed(self.seed, epoch, (3,)))
-        levels = cluster_levels(len(self.queries), self.cluster_size)
+        # Clusters of one are random batches, made without a refresh; later epochs may join pairs.
+        size = max(2, self.cluster_size(epoch))
+        levels = cluster_levels(len(self.queries), size)
         order, bounds = balanced_clusters(queries, levels, generator=generator)
         negatives = self._mine(model, queries)
         model.train(was_training)
         return Refreshed(order.cpu().numpy(), bounds.cpu().numpy(), negatives)
 
     def _mine(self, model: Model, queries: torch.Tensor) -> NDArray[np.int32]:
-        if not self.negatives_kept:
+        if not self.negatives_kept and self.tell_labels is None:
             return np.zeros((len(self.queries), 0), np.int32)
         if model.dual_head is not None:
             labels = encode_texts(model, self.labels, model.dual, precision=self.precision)
@@ -97,8 +102,14 @@ class Refresher:
         rows = np.repeat(np.arange(self.targets.shape[0]), np.diff(self.targets.indptr))
         known = np.column_stack([rows, self.targets.indices.astype(np.int64)])
         excluded = np.concatenate([known, self.filters])
-        top = ExactIndex.build(labels).search(queries, self.negatives_kept, exclude=excluded)
-        return top.rows.astype(np.int32)
+        found = np.zeros((len(self.queries), 0), np.int32)
+        if self.negatives_kept:
+            index = ExactIndex.build(labels)
+            top = index.search(queries, self.negatives_kept, exclude=excluded)
+            found = top.rows.astype(np.int32)
+        if self.tell_labels is not None:
+            self.tell_labels(labels)
+        return found
 
 
 def _query_head(model: Model) -> Callable[[torch.Tensor], torch.Tensor]:

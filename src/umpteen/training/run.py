@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from umpteen.build import (
     is_frugal,
     load_config,
     resolve_open_settings,
+    stages,
 )
 from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.compute.sharding import ONE_RANK, Ranks, start_ranks
@@ -30,10 +32,16 @@ from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
-from umpteen.training.loop import LossWatch, StepInfo
+from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.on_ranks import cut_table_, whole_table
 from umpteen.training.parts import new_loop, new_model
-from umpteen.training.prepare import default_cache, prepare, source_rows, training_splits
+from umpteen.training.prepare import (
+    default_cache,
+    prepare,
+    source_rows,
+    training_splits,
+    with_told_propensity,
+)
 from umpteen.training.reporters import Reporter, Silent, StepLog
 from umpteen.training.selection import Selection
 
@@ -44,6 +52,7 @@ def train(
     out: str | Path,
     preset: str | None = None,
     overrides: Sequence[str] = (),
+    dataset: str | None = None,
     config: RunConfig | None = None,
     device: str = "auto",
     resume: bool = False,
@@ -62,7 +71,9 @@ def train(
         out: The run folder to make, or with ``resume`` to continue.
         preset: A preset's name or a TOML file; the frugal default if left out.
         overrides: ``section.key=value`` strings laid over the preset.
-        config: The settings themselves, instead of preset and overrides.
+        dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
+            preset and its propensity constants are taken.
+        config: The settings themselves, instead of preset, overrides and dataset.
         device: ``auto``, ``cpu`` or ``cuda``.
         resume: Continue the run in ``out`` from its newest checkpoint, with its own settings.
         reporters: Told of progress.
@@ -82,19 +93,25 @@ def train(
     ranks = start_ranks(choose_device(device)) if ranks is None else ranks
     if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
         # torchrun repeats the command it was given; what the first try began is continued.
-        resume, config, preset, overrides = True, None, None, ()
+        resume, config, preset, overrides, dataset = True, None, None, (), None
     if resume:
-        if config is not None or preset is not None or overrides:
-            raise ConfigError("a resumed run keeps its own settings; leave preset and --set out")
+        if config is not None or preset is not None or overrides or dataset is not None:
+            raise ConfigError(
+                "a resumed run keeps its own settings; leave preset, --set and --dataset out"
+            )
         settings = configs.from_mapping(folder.read_settings(), source=str(folder.config))
     else:
         folder.require_empty()
-        settings = config or load_config(preset or DEFAULT_PRESET, overrides)
+        settings = config or load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
         settings = resolve_open_settings(settings)
         ranks.wait()  # until all have seen that the folder is empty
     # A misspelt name should not wait for the tokens of all texts, or for an epoch.
-    build_losses(settings.loss)
+    for stage in stages(settings):
+        build_losses(stage.loss)
     parse_all([settings.validation.select])
+    if ranks.world > 1:
+        _require_for_ranks(settings)
+    data = with_told_propensity(data, settings)
     session = _Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
     try:
         session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
@@ -105,6 +122,14 @@ def train(
     session.train()
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
+
+
+def _require_for_ranks(settings: RunConfig) -> None:
+    if settings.stage2 or settings.train.frozen or settings.pool.scope == "bank":
+        raise ConfigError(
+            "several ranks train neither a second stage, nor a frozen encoder, nor a bank of "
+            "labels (stage2, train.frozen, pool.scope=bank); train these with one rank"
+        )
 
 
 class _Session:
@@ -121,6 +146,8 @@ class _Session:
     ) -> None:
         self.folder = folder
         self.settings = settings
+        self.stages = stages(settings)
+        self.first_epochs = (0, *accumulate(stage.train.epochs for stage in self.stages))
         self.device = choose_device(device)
         self.precision = choose_precision(settings.train.precision, self.device)
         self.ranks = ranks
@@ -159,14 +186,8 @@ class _Session:
         self.checkpoints = Checkpoints(
             self.folder.checkpoints, data_fingerprint=self.data.fingerprint, ranks=self.ranks
         )
-        self.loop = new_loop(
-            settings,
-            self.data,
-            self.model,
-            keep_refresh=self.checkpoints.keep_refresh,
-            precision=self.precision,
-            ranks=self.ranks,
-        )
+        self.loop = self._new_loop(0)
+        self.loop.loop_of_stage = self._new_loop
         self.loop.watch = LossWatch(source_rows=lambda rows: source_rows(data, settings)[rows])
         self.selection = Selection(
             folder=self.folder,
@@ -174,8 +195,9 @@ class _Session:
             data=self.data,
             reading=self.reading,
             rules=settings.validation,
-            n_epochs=settings.train.epochs,
+            n_epochs=self.first_epochs[-1],
             precision=self.precision,
+            first_epochs=self.first_epochs,
         )
         if resume:
             place = self.checkpoints.restore(self.loop)
@@ -193,6 +215,17 @@ class _Session:
                 "give all ranks the same data and the same version of umpteen"
             )
 
+    def _new_loop(self, stage: int) -> Loop:
+        return new_loop(
+            self.stages[stage],
+            self.data,
+            self.model,
+            keep_refresh=self.checkpoints.keep_refresh,
+            precision=self.precision,
+            first_epoch=self.first_epochs[stage],
+            ranks=self.ranks,
+        )
+
     def _begun(self) -> bool:
         file = self.folder.path / "models.json"
         names = read_json(file, error=RunError).values() if file.is_file() else ()
@@ -201,10 +234,7 @@ class _Session:
 
     def _write_start(self, data: Dataset) -> None:
         """Label vectors from texts, then everything a resume needs, before the first step."""
-        if self.model.label_vectors is not None and self.settings.model.label_init == "text":
-            start.start_from_texts_(
-                self.model, self.data, precision=self.precision, ranks=self.ranks
-            )
+        self._start_labels(self.settings)
         with whole_table(self.model, self.ranks):
             if self.ranks.first:
                 self._write_files(data)
@@ -223,14 +253,27 @@ class _Session:
             fingerprint=self.data.fingerprint,
         )
 
+    def _start_labels(self, settings: RunConfig) -> None:
+        if self.model.label_vectors is None:
+            return
+        if settings.model.label_init == "text":
+            start.start_from_texts_(
+                self.model, self.data, precision=self.precision, ranks=self.ranks
+            )
+        else:
+            self.model.label_vectors.data.zero_()
+
     # -- training -----------------------------------------------------------------------------
 
     def train(self) -> None:
         at = self.loop.position
         for reporter in self.reporters:
-            reporter.start(self.settings.train.epochs, self.loop.epochs_done())
+            reporter.start(self.first_epochs[-1], self.loop.epochs_done())
         try:
             self._take_steps()
+            while self.loop.position.stage + 1 < len(self.stages):
+                self._next_stage()
+                self._take_steps()
         except TrainingStopped as error:
             raise TrainingStopped(
                 f"{error}; the last good checkpoint is {self.checkpoints.last_good}, but --resume "
@@ -251,11 +294,22 @@ class _Session:
         finally:
             for reporter in self.reporters:
                 reporter.close()
-        if at.epoch < self.settings.train.epochs:
+        if at.epoch < self.first_epochs[-1]:
             self.say(f"stopped after epoch {at.epoch}: no better validation for a while")
         if at.history:
             best = max(at.history, key=lambda entry: entry["value"])
             self.say(f"best model: epoch {best['epoch']}")
+
+    def _next_stage(self) -> None:
+        """A function of the model as it is, so that a resumed run comes to the same."""
+        at = self.loop.position
+        stage = at.stage + 1
+        self.loop.turn_to(stage)
+        self.loop.refreshed = None
+        at.stage, at.epoch, at.batch, at.refresh_epoch = stage, self.loop.first_epoch, 0, -1
+        if "label_init" in self.settings.stage2.get("model", {}):
+            self._start_labels(self.stages[stage])
+        self.say(f"stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
 
     def _take_steps(self) -> None:
         at = self.loop.position
@@ -273,10 +327,11 @@ class _Session:
                     self.ranks.first and waited, interrupted.is_set()
                 )
                 finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
+                over = finished and at.stage + 1 == len(self.stages)
                 if overdue or finished or stop:
                     self._save_checkpoint()
                     saved = time.monotonic()
-                if stop and not finished:
+                if stop and not over:
                     raise KeyboardInterrupt
                 if finished:
                     return

@@ -36,7 +36,10 @@ class Selection:
     reading: Reading
     rules: ValidationConfig
     n_epochs: int
+    """Of all stages."""
     precision: str
+    first_epochs: tuple[int, ...] = (0,)
+    """Where each stage starts."""
 
     def epoch_done(self, at: Position) -> tuple[dict[str, Any], bool] | None:
         """Validate if it is due, note the result in the history, and keep the models it calls for.
@@ -70,8 +73,9 @@ class Selection:
         return validated or at.epoch == self.n_epochs
 
     def patience_over(self, at: Position) -> bool:
-        """Whether the last validations brought nothing better."""
-        history = at.history
+        """Whether the last validations of this stage brought nothing better."""
+        start = self.first_epochs[at.stage]
+        history = [entry for entry in at.history if entry["epoch"] > start]
         if not self.rules.patience or not history:
             return False
         best = max(range(len(history)), key=lambda place: history[place]["value"])

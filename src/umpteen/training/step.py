@@ -50,7 +50,7 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     if "dual" in model.heads and share > 0:
         total = total + share * _dual_loss(model, batch, losses, queries, encoded[n_queries:])
     if "classifier" in model.heads and share < 1:
-        total = total + (1 - share) * _classifier_loss(model, batch, losses, queries)
+        total = total + (1 - share) * classifier_loss(model, batch, losses, queries)
     return total
 
 
@@ -74,7 +74,8 @@ def _dual_loss(
     )
 
 
-def _classifier_loss(model: Model, batch: Batch, losses: Losses, queries: Tensor) -> Tensor:
+def classifier_loss(model: Model, batch: Batch, losses: Losses, queries: Tensor) -> Tensor:
+    """L_C of encoded queries (B, encoder.dim) on the batch's pool, with the added cross-entropy."""
     pool = batch.pool
     rows = to_device(pool.labels, queries.device)
     scores = model.classifier_scores(model.classifier(queries), model.label_rows(rows))  # (B, C)

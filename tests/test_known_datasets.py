@@ -1,0 +1,124 @@
+"""Settings for well-known data sets: where they lie, what they hold, and how far they reach."""
+
+import json
+import tomllib
+
+import pytest
+
+import umpteen
+from umpteen.build import load_config
+from umpteen.config import get, preset_names, read_preset
+from umpteen.errors import ConfigError
+from umpteen.known_datasets import TABLES, around_preset, dataset_names, dataset_text, lay_over
+
+CONSTANTS = {
+    "eurlex-4k": (0.55, 1.5),
+    "lf-amazon-131k": (0.6, 2.6),
+    "lf-amazontitles-1.3m": (0.6, 2.6),
+    "lf-amazontitles-131k": (0.6, 2.6),
+    "lf-wikipedia-500k": (0.5, 0.4),
+    "lf-wikiseealso-320k": (0.55, 1.5),
+    "lf-wikiseealsotitles-320k": (0.55, 1.5),
+    "lf-wikititles-500k": (0.5, 0.4),
+}
+SMALL = ("encoder.name=bag", "encoder.table=random", "encoder.dim=8", "model.dim=8")
+
+
+@pytest.mark.parametrize("dataset", dataset_names())
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_data_set_goes_with_every_preset(dataset, preset):
+    config = load_config(preset, dataset=dataset)
+    assert (config.data.propensity_a, config.data.propensity_b) == CONSTANTS[dataset]
+    titles = "titles" in dataset
+    assert config.data.text == ("title" if titles else "all")
+    assert config.data.max_tokens == (32 if titles else 128)
+    own = tomllib.loads(dataset_text(dataset))["presets"].get(preset, {})
+    for section, values in own.items():
+        for key, value in values.items():
+            found = get(config, f"{section}.{key}")
+            assert (list(found) if isinstance(found, tuple) else found) == value
+
+
+def test_the_data_sets_of_the_papers_are_there_and_speak_of_presets_that_are():
+    assert dataset_names() == sorted(CONSTANTS)
+    for name in dataset_names():
+        about = tomllib.loads(dataset_text(name))
+        assert set(about) == set(TABLES)
+        assert set(about["presets"]) <= set(preset_names())
+        assert f"--dataset {name}" in dataset_text(name).splitlines()[0]
+
+
+def test_the_page_on_objectives_says_which_presets_have_numbers_of_their_own():
+    from pathlib import Path
+
+    page = (Path(__file__).parent.parent / "docs" / "objectives.md").read_text("utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("| `")]
+    for name in dataset_names():
+        line = next(line for line in lines if f"`{name}`" in line.split("|")[1])
+        own = tomllib.loads(dataset_text(name))["presets"]
+        assert line.split("|")[2].strip() == ", ".join(f"`{p}`" for p in read_order(own, line))
+
+
+def read_order(own, line):
+    """The presets of a file in the order the page has them."""
+    return sorted(own, key=lambda preset: line.find(f"`{preset}`"))
+
+
+def test_defaults_lie_below_the_preset_and_its_own_numbers_above():
+    frugal = load_config("unidec-frugal", dataset="lf-amazontitles-131k")
+    assert frugal.encoder.name == "bag"  # the preset names an encoder itself
+    assert frugal.batches.size == read_preset("unidec-frugal")["batches"]["size"]
+    assert frugal.data.max_tokens == 32
+    unidec = load_config("unidec", dataset="LF-AmazonTitles-131K")
+    assert unidec.encoder.name.endswith("msmarco-distilbert-base-v4")
+    assert unidec.batches.size != read_preset("unidec")["batches"]["size"]
+    assert unidec.train.lr_labels == 1e-3
+
+
+def test_what_is_set_lies_above_all():
+    changes = ["batches.size=7", "data.propensity_a=0.7"]
+    config = load_config("unidec", changes, dataset="lf-amazontitles-131k")
+    assert (config.batches.size, config.data.propensity_a) == (7, 0.7)
+
+
+def test_an_unknown_data_set_names_the_nearest():
+    with pytest.raises(ConfigError, match=r"'lf-amazon131k' is not known.*mean 'lf-amazon-131k'"):
+        load_config("unidec", dataset="lf-amazon131k")
+
+
+def test_one_propensity_constant_alone_is_refused():
+    with pytest.raises(ConfigError, match="both left out, or both above 0"):
+        load_config("unidec", ["data.propensity_a=0.5"])
+
+
+def test_values_are_laid_over_each_other_without_changing_either():
+    below, above = {"a": {"b": 1, "c": [1]}, "d": 2}, {"a": {"b": 3}, "d": {"e": 4}}
+    assert lay_over(below, above) == {"a": {"b": 3, "c": [1]}, "d": {"e": 4}}
+    assert below == {"a": {"b": 1, "c": [1]}, "d": 2}
+    assert around_preset({}, "no-such-preset", "eurlex-4k")["data"]["max_tokens"] == 128
+
+
+def test_the_constants_reach_validation_evaluation_and_resumed_runs(tiny_data, tmp_path):
+    settings = (*SMALL, "train.epochs=1", "batches.size=32")
+    run = tmp_path / "run"
+    model = umpteen.train(
+        tiny_data, out=run, preset="depsl", dataset="lf-wikipedia-500k", overrides=settings
+    )
+    found = umpteen.evaluate(model, tiny_data)
+    assert found.as_json()["propensity"] == {"a": 0.5, "b": 0.4}
+    plain = umpteen.train(tiny_data, out=tmp_path / "plain", preset="depsl", overrides=settings)
+    assert umpteen.evaluate(plain, tiny_data).as_json()["propensity"] == {"a": 0.55, "b": 1.5}
+    told = ["data.propensity_a=0.5", "data.propensity_b=0.4"]
+    again = umpteen.train(
+        tiny_data, out=tmp_path / "told", preset="depsl", overrides=[*settings, *told]
+    )
+    assert again.propensity == model.propensity
+
+    def validated(run):
+        return json.loads((run / "metrics.json").read_text())["validation"][0]["heads"]["de"]
+
+    # The same model, the same P@1, another PSP.
+    assert validated(tmp_path / "told")["P@1"] == validated(tmp_path / "plain")["P@1"]
+    assert validated(tmp_path / "told")["PSP@5"] != validated(tmp_path / "plain")["PSP@5"]
+    with pytest.raises(ConfigError, match="keeps its own settings"):
+        umpteen.train(tiny_data, out=run, dataset="lf-wikipedia-500k", resume=True)
