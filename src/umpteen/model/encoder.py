@@ -96,4 +96,4 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor
+    return tensor.to(device)
