@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import torch
 from rank_children import on_ranks, said
-from small_runs import SETTINGS, checkpoints, steps
+from small_runs import SETTINGS, checkpoints, outcome, steps, stop_at
+from small_runs import fit as fit_alone
 
 from umpteen.build import load_config, resolve_open_settings
+from umpteen.compute.sharding import Ranks
 from umpteen.data.formats import load_dataset
-from umpteen.errors import TrainingStopped
+from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.runs import RunFolder
 from umpteen.training.reporters import Silent
 from umpteen.training.run import _Session, train
@@ -115,8 +117,16 @@ def stopped(ranks, folder):
             continue
         raise AssertionError(f"rank {ranks.rank} went on")
 
+    what_needs_one_rank_is_refused(ranks, folder)
     losses_that_are_not_numbers(ranks, folder)
     each_rank_draws_its_own_and_the_same_again(ranks, folder)
+
+
+def what_needs_one_rank_is_refused(ranks, folder):
+    for changes in (("train.frozen=true", "loss.dual_share=0.0"), ("pool.scope=bank",)):
+        with pytest.raises(ConfigError, match="several ranks train neither"):
+            fit(ranks, folder, "refused", *changes)
+        assert not (folder / "refused").exists()
 
 
 def losses_that_are_not_numbers(ranks, folder):
@@ -244,3 +254,25 @@ def test_the_first_rank_alone_writes(runs):
         assert not list(run.rglob("*.tmp"))
         numbers = [line["step"] for line in steps(run)]
         assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_restart_continues_with_the_settings_of_the_first_try(tiny_data, tmp_path):
+    """torchrun repeats the command it was given, in which --resume is not."""
+    every_step = "train.checkpoint_seconds=0"
+    fit_alone(tiny_data, tmp_path / "whole", every_step, "train.epochs=2")
+    stop_at(3, tiny_data, tmp_path / "run", "train.epochs=2")
+    train(
+        tiny_data,
+        out=tmp_path / "run",
+        preset="unidec",
+        dataset="lf-amazontitles-131k",
+        overrides=["train.epochs=9"],
+        device="cpu",
+        ranks=Ranks(restarts=1),
+    )
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_a_restart_before_anything_was_written_starts(tiny_data, tmp_path):
+    fit_alone(tiny_data, tmp_path / "run", "train.epochs=1", ranks=Ranks(restarts=1))
+    assert steps(tmp_path / "run")

@@ -93,7 +93,7 @@ def train(
     ranks = start_ranks(choose_device(device)) if ranks is None else ranks
     if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
         # torchrun repeats the command it was given; what the first try began is continued.
-        resume, config, preset, overrides = True, None, None, ()
+        resume, config, preset, overrides, dataset = True, None, None, (), None
     if resume:
         if config is not None or preset is not None or overrides or dataset is not None:
             raise ConfigError(
