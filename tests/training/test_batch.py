@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 
 from umpteen.data.dataset import targets_from_rows
@@ -84,10 +86,13 @@ def test_batches_made_ahead_equal_batches_made_one_by_one_from_any_start():
             assert same(batch, maker().make(plan[start + offset], step=10 + start + offset))
 
 
-def test_a_consumer_may_stop_in_the_middle():
+def test_a_consumer_may_stop_in_the_middle_and_leaves_no_thread_behind():
+    before = threading.active_count()
     batches = maker().make_ahead([np.arange(3)] * 9, start=0, first_step=0)
     next(batches)
+    assert threading.active_count() > before
     batches.close()
+    assert threading.active_count() == before
 
 
 def test_join_puts_the_second_texts_behind_the_first():

@@ -17,8 +17,8 @@ from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
 
-# Without cuDNN's attention: it plans anew for every shape it has not seen, some 10 ms a call, and
-# batches of ragged texts hardly ever repeat a shape.
+# Without cuDNN's attention: a call took some 10 ms of host time, by our reading to plan for a shape
+# it had not seen, and batches of ragged texts hardly ever repeat one.
 MASK_GIVEN = "umpteen_sdpa"
 """The library's attention of the same kernels, with masks decided here."""
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
