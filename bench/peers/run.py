@@ -1,0 +1,116 @@
+"""What a user would pick instead, on any data set, scored as we score ourselves.
+
+    python -m venv peers && peers/bin/pip install -r bench/peers/requirements.txt
+    python bench/peers/run.py DATA --python peers/bin/python [--text title|all] [--peers bonsai ...]
+
+DATA is any folder ``umpteen data check`` accepts. Linear peers read tf-idf of words (one- and
+two-word terms for titles, single words with contents), with their default settings.
+``xr-transformer`` runs when ``--encoder`` names a Hugging Face folder. A table is printed last;
+times are seconds of training and milliseconds a query of prediction, on ``--threads`` cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+HERE = Path(__file__).parent
+PEERS = {
+    "parabel": ("omikuji_trees.py", "parabel"),
+    "bonsai": ("omikuji_trees.py", "bonsai"),
+    "xr-linear": ("pecos_linear.py", ""),
+    "plt": ("napkinxc_plt.py", ""),
+    "nearest": ("nearest.py", ""),
+    "xr-transformer": ("pecos_transformer.py", ""),
+}
+METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "nDCG@5", "R@10", "R@100", "C@5")
+
+
+def export(data, text: str, folder: Path) -> None:
+    """Texts one a line and the targets, where the peers read them."""
+    for name in ("train", "test"):
+        lines = (" ".join(one.split()) for one in data.splits[name].texts(text))
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    sp.save_npz(folder / "train_y.npz", data.splits["train"].filtered_targets())
+
+
+def call(python: str, script: str, *arguments: str) -> None:
+    """Run a script in the peers' environment; its talk is shown only when it fails."""
+    done = subprocess.run(
+        [python, str(HERE / script), *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{script} failed:\n{done.stderr[-2000:]}")
+
+
+def scored(out: Path, data) -> dict[str, float]:
+    """The metrics of what a peer left."""
+    from umpteen.scoring import score
+    from umpteen.types import TopK
+
+    train = data.splits["train"]
+    top = TopK(np.load(out / "rows.npy"), np.load(out / "scores.npy"), data.labels)
+    report = score(
+        top,
+        data.splits["test"],
+        label_counts=np.asarray((train.targets > 0).sum(axis=0)).ravel().astype(np.int64),
+        n_train=len(train),
+        propensity=data.propensity,
+        metrics=METRICS,
+    )
+    return report.values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data")
+    parser.add_argument("--python", required=True, help="the peers' interpreter")
+    parser.add_argument("--text", default="all", choices=["title", "all"])
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS)[:5])
+    parser.add_argument("--encoder", default="")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--k", type=int, default=100)
+    parser.add_argument("--out", help="rows as JSON")
+    args = parser.parse_args()
+    if "xr-transformer" in args.peers and not args.encoder:
+        parser.error("xr-transformer needs --encoder, a Hugging Face folder")
+    from umpteen import load_dataset
+
+    data = load_dataset(args.data)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="umpteen-peers-") as temporary:
+        folder = Path(temporary)
+        export(data, args.text, folder)
+        call(args.python, "features.py", temporary, temporary, "--variant", args.text)
+        for name in args.peers:
+            print(f"{name} ...", file=sys.stderr)
+            script, variant = PEERS[name]
+            out = folder / name
+            options = ["--k", str(args.k), "--threads", str(args.threads), "--variant", variant]
+            call(args.python, script, temporary, str(out), *options, "--encoder", args.encoder)
+            seconds = json.loads((out / "seconds.json").read_text())
+            each = 1000 * seconds["predict"] / len(data.splits["test"])
+            rows.append(
+                {"peer": name, **scored(out, data), "train_s": seconds["train"], "ms": each}
+            )
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |")
+    print("|" + "---|" * len(names))
+    for row in rows:
+        cells = [f"{row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names]
+        print("| " + " | ".join(cells) + " |")
+    if args.out:
+        Path(args.out).write_text(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
