@@ -28,14 +28,14 @@ class NamesLabels(Protocol):
 class Ragged:
     """Token ids of several texts in one flat array, without padding.
 
-    Text i is ``ids[offsets[i] : offsets[i + 1]]``. The arrays are NumPy on the host and torch
-    tensors on a device; both have the same two fields.
+    Text i is ``ids[offsets[i] : offsets[i + 1]]``. Offsets are always on the host, since shapes are
+    decided there; only the ids may already be where the encoder is.
     """
 
     ids: Any
-    """(T,) token ids of all texts, one after the other."""
+    """(T,) token ids of all texts, in order; NumPy, or a tensor on the model's device."""
     offsets: Any
-    """(B + 1,) where each text starts; the last entry is T."""
+    """(B + 1,) where each text starts, NumPy; the last entry is T."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -45,7 +45,8 @@ class Ragged:
 class Positives:
     """The relevant (query, candidate) pairs of a block of scores.
 
-    Pairs, never a dense matrix. ``targets`` are in (0, 1]; 1 for ordinary relevance.
+    Pairs, never a dense matrix. ``targets`` are in (0, 1]; 1 for ordinary relevance. NumPy arrays,
+    or tensors on one device.
     """
 
     rows: Any

@@ -61,6 +61,13 @@ def test_one_vector_of_the_stated_size_per_text(encoder):
         assert torch.isfinite(result).all()
 
 
+@torch.no_grad()
+def test_token_ids_may_already_be_on_the_device(encoder):
+    tokens = ragged(MANY)
+    on_device = Ragged(torch.from_numpy(tokens.ids), tokens.offsets)
+    assert torch.equal(encoder(on_device), encoder(tokens))
+
+
 def test_a_text_does_not_feel_the_other_texts(encoder):
     together = vectors(encoder, MANY)
     alone = torch.cat([vectors(encoder, [text]) for text in MANY])

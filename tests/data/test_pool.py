@@ -1,18 +1,63 @@
+import functools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+import torch
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from umpteen.data.dataset import drop_pairs, targets_from_rows
-from umpteen.data.pool import PoolBuilder
+from umpteen.data.pool import Pool, PoolBuilder
+from umpteen.data.pool_on_device import DeviceDraws, DevicePoolBuilder
+from umpteen.types import Positives
 
 NO_FILTERS = np.zeros((0, 2), np.int64)
 
 
-def builder(rows, n_labels, filters=NO_FILTERS, **options):
-    settings_ = {"positives_per_query": 2, "negatives_per_query": 2, **options}
-    return PoolBuilder(targets_from_rows(rows, n_labels), np.asarray(filters), **settings_)
+def as_numpy(pool):
+    """The pool with NumPy arrays, wherever it was made."""
+    pairs = pool.positives
+    arrays = (pool.labels, pairs.rows, pairs.cols, pairs.targets, pool.ignored)
+    labels, *of_pairs, ignored = (torch.as_tensor(array).cpu().numpy() for array in arrays)
+    text = None if pool.text is None else as_numpy(pool.text)
+    return Pool(labels, pool.n_text, Positives(*of_pairs), ignored, text)
+
+
+class OnDevice:
+    """A device builder that hands its pools out on the host."""
+
+    def __init__(self, device, targets, filters, **options):
+        self._pools = DevicePoolBuilder(targets, filters, torch.device(device), **options)
+
+    def build(self, *args):
+        return as_numpy(self._pools.build(*args))
+
+
+BUILDERS = {
+    "numpy": PoolBuilder,
+    "torch": functools.partial(OnDevice, "cpu"),
+    "cuda": functools.partial(OnDevice, "cuda"),
+}
+"""The laws below hold for each."""
+without_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.fixture(
+    scope="module",
+    params=["numpy", "torch", pytest.param("cuda", marks=[pytest.mark.gpu, without_gpu])],
+)
+def make(request):
+    return BUILDERS[request.param]
+
+
+@pytest.fixture
+def builder(make):
+    def built(rows, n_labels, filters=NO_FILTERS, **options):
+        settings_ = {"positives_per_query": 2, "negatives_per_query": 2, **options}
+        return make(targets_from_rows(rows, n_labels), np.asarray(filters), **settings_)
+
+    return built
 
 
 def rng(seed=0):
@@ -23,7 +68,7 @@ def pairs_of(positives):
     return set(zip(positives.rows.tolist(), positives.cols.tolist(), strict=True))
 
 
-def test_a_hard_negative_that_is_anothers_positive_is_a_positive_of_the_other():
+def test_a_hard_negative_that_is_anothers_positive_is_a_positive_of_the_other(builder):
     pools = builder([[0], [1, 2]], 5, positives_per_query=1)
     for seed in range(5):
         pool = pools.build(np.array([0, 1]), rng(seed), np.array([[2, 4], [3, 4]]))
@@ -33,7 +78,7 @@ def test_a_hard_negative_that_is_anothers_positive_is_a_positive_of_the_other():
         assert (0, labels.index(2)) not in pairs_of(pool.positives)
 
 
-def test_a_label_drawn_by_one_query_is_a_positive_of_every_query_that_has_it():
+def test_a_label_drawn_by_one_query_is_a_positive_of_every_query_that_has_it(builder):
     rows = [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [4]]
     pools = builder(rows, 6, positives_per_query=1, negatives_per_query=0)
     pool = pools.build(np.arange(3), rng(1))
@@ -43,10 +88,10 @@ def test_a_label_drawn_by_one_query_is_a_positive_of_every_query_that_has_it():
             assert ((query, place) in found) == (label in relevant)
 
 
-def test_a_filtered_label_is_neither_positive_nor_negative():
+def test_a_filtered_label_is_neither_positive_nor_negative(make):
     targets = targets_from_rows([[0, 1], [1]], 4)
     filters = np.array([[0, 1], [1, 3], [1, 0]])
-    pools = PoolBuilder(
+    pools = make(
         drop_pairs(targets, filters), filters, positives_per_query=2, negatives_per_query=1
     )
     pool = pools.build(np.array([1, 0]), rng(), np.array([[3], [-1]]))  # 1 mines what it filters
@@ -55,7 +100,7 @@ def test_a_filtered_label_is_neither_positive_nor_negative():
     assert sorted(map(tuple, pool.ignored.tolist())) == [(0, 0), (0, 2), (1, 1)]
 
 
-def test_padding_of_mined_negatives_never_becomes_a_label():
+def test_padding_of_mined_negatives_never_becomes_a_label(builder):
     pools = builder([[0], [1]], 4, negatives_per_query=3)
     mined = np.array([[-1, -1, 2, -1], [-1, -1, -1, -1]], np.int32)
     for seed in range(10):
@@ -64,12 +109,12 @@ def test_padding_of_mined_negatives_never_becomes_a_label():
         assert pool.labels.tolist() == [0, 1, 2]
 
 
-def test_all_positives_are_drawn_when_there_are_no_more_than_beta():
+def test_all_positives_are_drawn_when_there_are_no_more_than_beta(builder):
     pools = builder([[0, 4], [3]], 5, negatives_per_query=0)
     assert pools.build(np.array([0, 1]), rng()).labels.tolist() == [0, 3, 4]
 
 
-def test_beta_distinct_positives_are_drawn_and_each_has_its_chance():
+def test_beta_distinct_positives_are_drawn_and_each_has_its_chance(builder):
     pools = builder([list(range(9))], 9, positives_per_query=4, negatives_per_query=0)
     seen = np.zeros(9, int)
     for seed in range(200):
@@ -80,7 +125,7 @@ def test_beta_distinct_positives_are_drawn_and_each_has_its_chance():
     assert seen.max() < 130
 
 
-def test_eta_distinct_negatives_are_drawn_and_each_has_its_chance():
+def test_eta_distinct_negatives_are_drawn_and_each_has_its_chance(builder):
     pools = builder([[0]], 10, negatives_per_query=3)
     mined = np.array([[1, 2, 3, -1, 4, 5, 6, -1, 7, 8]])
     seen = np.zeros(10, int)
@@ -94,7 +139,7 @@ def test_eta_distinct_negatives_are_drawn_and_each_has_its_chance():
     assert seen[1:9].max() < 110
 
 
-def test_the_cap_keeps_positives_first_and_then_the_most_wanted():
+def test_the_cap_keeps_positives_first_and_then_the_most_wanted(builder):
     # Positives 0 (three queries), 1 and 2 (one each); negatives 5 (wanted twice) and 6 (once).
     rows = [[0], [0, 1], [0, 2]]
     mined = np.array([[5, 6], [5, -1], [-1, -1]])
@@ -111,7 +156,7 @@ def test_the_cap_keeps_positives_first_and_then_the_most_wanted():
     assert labels(5) == labels(0) == [0, 1, 2, 5, 6]
 
 
-def test_extra_positives_stand_behind_the_labels_with_text():
+def test_extra_positives_stand_behind_the_labels_with_text(builder):
     pools = builder(
         [list(range(6)), [5, 6, 7]],
         8,
@@ -130,7 +175,7 @@ def test_extra_positives_stand_behind_the_labels_with_text():
         assert len(set(text + extra) & {5, 6, 7}) == 3  # query 1 has three, and 1 + 2 are drawn
 
 
-def test_the_same_generator_gives_the_same_pool_and_another_one_another():
+def test_the_same_generator_gives_the_same_pool_and_another_one_another(builder):
     pools = builder([list(range(30))] * 4, 30, positives_per_query=3)
     mined = np.tile(np.arange(30), (4, 1))
     first, again, other = (pools.build(np.arange(4), rng(s), mined) for s in (3, 3, 4))
@@ -139,15 +184,15 @@ def test_the_same_generator_gives_the_same_pool_and_another_one_another():
     assert not np.array_equal(first.labels, other.labels)
 
 
-def test_a_batch_without_any_label_gives_an_empty_pool():
+def test_a_batch_without_any_label_gives_an_empty_pool(builder):
     pool = builder([[], [1]], 3).build(np.array([0]), rng(), np.full((1, 2), -1))
     assert len(pool.labels) == pool.n_text == len(pool.positives) == len(pool.ignored) == 0
     assert pool.ignored.shape == (0, 2)
 
 
-def test_rows_are_int64_and_targets_keep_their_weights():
+def test_rows_are_int64_and_targets_keep_their_weights(make):
     matrix = sp.csr_matrix(np.array([[0.25, 0, 1.0], [0, 0.5, 0]], np.float32))
-    pools = PoolBuilder(matrix, NO_FILTERS, positives_per_query=5, negatives_per_query=0)
+    pools = make(matrix, NO_FILTERS, positives_per_query=5, negatives_per_query=0)
     pool = pools.build(np.array([1, 0]), rng())
     for rows in (pool.labels, pool.positives.rows, pool.positives.cols, pool.ignored):
         assert rows.dtype == np.int64
@@ -181,13 +226,15 @@ def batches(draw):
     return relevant & ~filtered, filtered, mined, queries, options
 
 
-@settings(max_examples=150, deadline=None)
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
 @given(batches(), st.integers(0, 100))
-def test_a_pool_obeys_the_definition_on_random_data(case, seed):
+def test_a_pool_obeys_the_definition_on_random_data(make, case, seed):
     relevant, filtered, mined, queries, options = case
-    pools = PoolBuilder(
-        sp.csr_matrix(relevant.astype(np.float32)), np.argwhere(filtered), **options
-    )
+    pools = make(sp.csr_matrix(relevant.astype(np.float32)), np.argwhere(filtered), **options)
     pools.build(np.arange(len(relevant)), rng(seed + 1), mined)  # must leave nothing behind
     pool = pools.build(queries, rng(seed), mined[queries])
     labels = pool.labels.tolist()
@@ -224,6 +271,79 @@ def test_a_pool_obeys_the_definition_on_random_data(case, seed):
 
 
 @pytest.mark.parametrize("n_filters", [1, 300])
-def test_a_filter_pair_that_is_listed_often_is_one_pair(n_filters):
+def test_a_filter_pair_that_is_listed_often_is_one_pair(builder, n_filters):
     pools = builder([[0], [1]], 2, filters=[[0, 1]] * n_filters, negatives_per_query=0)
     assert pools.build(np.array([0, 1]), rng()).ignored.tolist() == [[0, 1]]
+
+
+def same(first, second):
+    pairs = ("rows", "cols", "targets")
+    return (
+        first.n_text == second.n_text
+        and np.array_equal(first.labels, second.labels)
+        and all(
+            np.array_equal(getattr(first.positives, name), getattr(second.positives, name))
+            for name in pairs
+        )
+        and np.array_equal(first.ignored, second.ignored)
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(batches(), st.integers(0, 100))
+def test_the_same_draws_make_the_same_pool_on_a_device(case, seed):
+    relevant, filtered, mined, queries, options = case
+    weights = relevant * np.random.default_rng(seed).choice([0.25, 1.0], relevant.shape)
+    given_ = (sp.csr_matrix(weights.astype(np.float32)), np.argwhere(filtered))
+    host, device = (BUILDERS[name](*given_, **options) for name in ("numpy", "torch"))
+    for turn in (1, 2):  # the second one finds what the first has left behind
+        expected = host.build(queries, rng(seed + turn), mined[queries])
+        found = device.build(queries, rng(seed + turn), mined[queries])
+        assert same(found, expected)
+        assert same(found.with_text, expected.with_text)
+        assert (found.text is not None) == (found.n_text < len(found.labels))
+
+
+def test_the_part_with_text_leaves_the_extra_labels_out(builder):
+    rows = [list(range(6)), [5, 6, 7]]
+    filters = [[0, 7], [1, 0]]
+    pools = builder(rows, 8, filters, positives_per_query=1, extra_positives=2)
+    seen = set()
+    for seed in range(20):
+        pool = pools.build(np.array([0, 1]), rng(seed), np.array([[6], [0]]))
+        part = pool.with_text
+        assert part.labels.tolist() == pool.labels[: pool.n_text].tolist()
+        assert part.with_text is part
+        inside = {(row, col) for row, col in pairs_of(pool.positives) if col < pool.n_text}
+        assert pairs_of(part.positives) == inside
+        ignored = [pair for pair in pool.ignored.tolist() if pair[1] < pool.n_text]
+        assert part.ignored.tolist() == ignored
+        seen.add((len(inside) < len(pool.positives), len(ignored) < len(pool.ignored)))
+    assert (True, True) in seen
+
+
+def test_draws_on_a_device_depend_on_the_seed_alone():
+    draws = DeviceDraws(torch.device("cpu"))
+    first = draws.seeded(3).random((4, 5))
+    draws.random(7)
+    torch.manual_seed(8)
+    assert torch.equal(draws.seeded(3).random((4, 5)), first)
+    assert not torch.equal(draws.seeded(4).random((4, 5)), first)
+    assert first.dtype == torch.float64
+    assert first.min() >= 0
+    assert first.max() < 1
+
+
+def test_drawing_on_a_device_touches_no_generator_of_the_caller():
+    pools = DevicePoolBuilder(
+        targets_from_rows([[0, 1, 2]], 3),
+        NO_FILTERS,
+        torch.device("cpu"),
+        positives_per_query=2,
+        negatives_per_query=0,
+    )
+    before = torch.get_rng_state()
+    draws = DeviceDraws(torch.device("cpu"))
+    seen = {tuple(pools.build(np.array([0]), draws.seeded(s)).labels.tolist()) for s in range(30)}
+    assert seen == {(0, 1), (0, 2), (1, 2)}
+    assert torch.equal(torch.get_rng_state(), before)

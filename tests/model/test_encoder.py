@@ -1,8 +1,9 @@
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from umpteen.model.encoder import length_groups, pad
+from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.types import Ragged
 
 
@@ -33,3 +34,20 @@ def test_pad_puts_the_padding_behind_and_masks_it():
     assert ids.tolist() == [[8, 9, 3], [4, 3, 3], [5, 6, 7]]
     assert mask.tolist() == [[True, True, False], [True, False, False], [True] * 3]
     assert ids.dtype == np.int64
+
+
+def test_tokens_on_a_device_are_padded_there_to_the_same_matrix():
+    ids, offsets = np.array([5, 6, 7, 8, 9, 4]), np.array([0, 1, 4, 6])
+    rows = np.array([2, 0, 1])
+    expected, expected_mask = pad(Ragged(ids, offsets), rows, pad_id=3)
+    found, mask = pad(Ragged(torch.from_numpy(ids.astype(np.int32)), offsets), rows, pad_id=3)
+    assert isinstance(found, torch.Tensor)
+    assert found.dtype == torch.int64
+    assert found.tolist() == expected.tolist() == [[9, 4, 3], [5, 3, 3], [6, 7, 8]]
+    assert np.array_equal(mask, expected_mask)
+
+
+def test_a_tensor_that_is_on_the_device_stays_itself():
+    tensor = torch.arange(3)
+    assert to_device(tensor, torch.device("cpu")) is tensor
+    assert to_device(np.arange(3), torch.device("cpu")).tolist() == [0, 1, 2]

@@ -7,7 +7,7 @@ labels. No tokens and no vectors here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,16 +23,34 @@ class Pool:
     """The labels one batch is trained on.
 
     The first ``n_text`` rows are for both heads; the rest (extra positives) are for the classifier
-    alone, so their texts need not be encoded.
+    alone, so their texts need not be encoded. NumPy arrays, or tensors on one device.
     """
 
-    labels: Rows
+    labels: Any
     """(C,) label rows, each once; the first n_text ascending, and the rest ascending."""
     n_text: int
     positives: Positives
     """(query position, pool position) of every relevant pair, whoever brought the label in."""
-    ignored: Rows
+    ignored: Any
     """(M, 2) (query position, pool position) pairs that count neither way."""
+    text: Pool | None = None
+    """What ``with_text`` returns, where it was made beforehand."""
+
+    @property
+    def with_text(self) -> Pool:
+        """The same pool without the labels that are for the classifier alone."""
+        if self.n_text == len(self.labels):
+            return self
+        if self.text is not None:
+            return self.text
+        pairs = self.positives
+        inside = pairs.cols < self.n_text
+        return Pool(
+            labels=self.labels[: self.n_text],
+            n_text=self.n_text,
+            positives=Positives(pairs.rows[inside], pairs.cols[inside], pairs.targets[inside]),
+            ignored=self.ignored[self.ignored[:, 1] < self.n_text],
+        )
 
 
 class PoolSource(Protocol):
@@ -54,7 +72,7 @@ class AllLabels:
 
     def __init__(self, targets: sp.csr_matrix, filters: Rows) -> None:
         self._targets = targets
-        self._filters = _filter_matrix(filters, targets.shape)
+        self._filters = filter_matrix(filters, targets.shape)
         self._labels = np.arange(targets.shape[1])
 
     def build(
@@ -95,7 +113,7 @@ class PoolBuilder:
         extra_positives: int = 0,
     ) -> None:
         self._targets = targets
-        self._filters = _filter_matrix(filters, targets.shape)
+        self._filters = filter_matrix(filters, targets.shape)
         self._beta = positives_per_query
         self._eta = negatives_per_query
         self._cap = most_labels
@@ -141,7 +159,8 @@ class PoolBuilder:
         )
 
 
-def _filter_matrix(filters: Rows, shape: tuple[int, int]) -> sp.csr_matrix:
+def filter_matrix(filters: Rows, shape: tuple[int, int]) -> sp.csr_matrix:
+    """(M, 2) pairs as a CSR matrix of the given shape; a pair that is listed twice is one."""
     ones = np.ones(len(filters), np.int8)
     return sp.csr_matrix((ones, (filters[:, 0], filters[:, 1])), shape=shape)
 

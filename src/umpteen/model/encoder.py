@@ -27,7 +27,10 @@ class Encoder(Protocol):
     """Size of the vectors."""
 
     def __call__(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens (NumPy, on the host) of B texts to (B, dim) on the encoder's device."""
+        """Ragged tokens of B texts to (B, dim) on the encoder's device.
+
+        Offsets are NumPy; ids are NumPy or a tensor on that device.
+        """
 
     def row_parameters(self) -> list[torch.nn.Parameter]:
         """Parameters of which a step touches few rows (token tables): they get row-wise updates."""
@@ -80,19 +83,25 @@ def pad(tokens: Ragged, rows: NDArray[np.integer], *, pad_id: int) -> tuple[Any,
         pad_id: What to put behind the shorter ones.
 
     Returns:
-        ids (b, T) int64 and mask (b, T) bool, as NumPy arrays.
+        ids (b, T) int64, where the tokens are, and mask (b, T) bool, NumPy.
     """
     starts = tokens.offsets[rows]
     lengths = tokens.offsets[rows + 1] - starts
     columns = np.arange(int(lengths.max(initial=1)))
     mask = columns[None, :] < lengths[:, None]
     places = np.minimum(starts[:, None] + columns[None, :], max(len(tokens.ids) - 1, 0))
+    if isinstance(tokens.ids, Tensor):
+        device = tokens.ids.device
+        found = tokens.ids[to_device(places, device)].long()
+        return found.masked_fill(to_device(~mask, device), pad_id), mask
     ids = np.where(mask, np.asarray(tokens.ids)[places], pad_id).astype(np.int64)
     return ids, mask
 
 
-def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """A NumPy array on a device, without waiting for the copy."""
+def to_device(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """An array on a device, without waiting for the copy; a tensor that is there stays itself."""
+    if isinstance(array, Tensor):
+        return array.to(device, non_blocking=True)
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)

@@ -100,7 +100,8 @@ def block_loss(
     stats = summarise(objective, scores, positives, _look_ahead(objective, scores, positives))
     rows = objective.loss(stats, positive_scores, positives, weights)  # (B,)
     counted = torch.zeros(n_rows, dtype=scores.dtype, device=scores.device)
-    counted[positives.rows] = 1.0
+    # index_fill, since an assignment would copy its number from the host and wait for it.
+    counted = counted.index_fill(0, positives.rows, 1.0)
     return rows.sum() / counted.sum().clamp(min=1.0)
 
 

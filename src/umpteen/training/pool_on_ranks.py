@@ -64,13 +64,11 @@ class PoolLossOnRanks:
         return queries if len(queries) else None, labels if len(labels) else None
 
     def _dual(self, model: Model, pool: Pool, queries: Tensor, labels: Tensor | None) -> Tensor:
-        inside = pool.positives.cols < pool.n_text
-        given = pool.positives
-        positives = Positives(given.rows[inside], given.cols[inside], given.targets[inside])
-        ignored = pool.ignored[pool.ignored[:, 1] < pool.n_text]
+        pool = pool.with_text
         vectors = queries.new_zeros(0, model.dim) if labels is None else model.dual(labels)
         shards = Shards(self.ranks, self.ranks.bounds(pool.n_text))
-        stream = _stream(queries, vectors, positives, ignored, model.log_scales[0].exp(), shards)
+        scale = model.log_scales[0].exp()
+        stream = _stream(queries, vectors, pool.positives, pool.ignored, scale, shards)
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 

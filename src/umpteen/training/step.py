@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,15 +62,10 @@ def dual_share(model: Model, losses: Losses) -> float:
 def _dual_loss(
     model: Model, batch: Batch, losses: Losses, queries: Tensor, labels: Tensor
 ) -> Tensor:
-    pool = batch.pool
-    inside = pool.positives.cols < pool.n_text
-    positives = Positives(
-        pool.positives.rows[inside], pool.positives.cols[inside], pool.positives.targets[inside]
-    )
-    ignored = pool.ignored[pool.ignored[:, 1] < pool.n_text]
+    pool = batch.pool.with_text
     scores = model.dual_scores(model.dual(queries), model.dual(labels))  # (B, n_text)
     return _both_ways(
-        losses.dual, losses.reduction, losses.dual_forward, scores, positives, ignored
+        losses.dual, losses.reduction, losses.dual_forward, scores, pool.positives, pool.ignored
     )
 
 
@@ -97,7 +92,7 @@ def _both_ways(
     forward: float,
     scores: Tensor,
     positives: Positives,
-    ignored: np.ndarray,
+    ignored: Any,
 ) -> Tensor:
     device = scores.device
     if len(ignored):
