@@ -42,6 +42,18 @@ class Ragged:
 
 
 @dataclass(frozen=True)
+class ScoreSummary:
+    """What an objective's ``row_stats`` is, in words that fast paths know: (B, C) to (B, 1)."""
+
+    function: str
+    """``logsumexp``, or ``softplus`` for the sum of softplus; merged in the same way."""
+    over_positives: bool
+    """Whether positives are among the scores; dropped and ignored pairs never are."""
+    linear: bool
+    """Whether the loss is linear in the summary, for given positives' scores."""
+
+
+@dataclass(frozen=True)
 class Positives:
     """The relevant (query, candidate) pairs of a block of scores.
 

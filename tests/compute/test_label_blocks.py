@@ -8,7 +8,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from umpteen.compute.label_blocks import fitting_block, streamed_loss
+from umpteen.compute.label_blocks import COPIES, fitting_block, streamed_loss
+from umpteen.compute.label_closed import PLAIN
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.objectives.base import block_loss
@@ -303,13 +304,15 @@ class Watch(TorchDispatchMode):
 def test_scores_stay_within_the_block_and_the_memory_within_its_bound(
     objective, reduction, forward
 ):
-    n_queries, n_labels = 64, 1024
+    n_queries, n_labels = 64, 2048
     queries, labels, _, positives, ignored = make_case(
         14, n_queries=n_queries, n_labels=n_labels, share=0.003, dtype=torch.float32
     )
     base, weigh = parts(objective, reduction)
     memory = 1 << 19
-    size = fitting_block(n_queries, D, torch.float32, memory)
+    named = forward == 1.0 and hasattr(base, "summary")
+    copies = PLAIN[base.summary.function].copies if named else COPIES
+    size = fitting_block(n_queries, D, torch.float32, memory, copies=copies)
     assert 128 <= size < n_labels / 4
     with Watch() as watch:
         loss = streamed_loss(

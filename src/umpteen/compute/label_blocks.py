@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from umpteen.compute.label_closed import ClosedStream, closed_functions
+from umpteen.compute.label_products import ApplyBlock, BlockGradient, factor_type
 from umpteen.compute.label_stream import LabelStream
 from umpteen.compute.precision import at_least_float32
 from umpteen.compute.sharding import Shards, all_here
-from umpteen.errors import LabelMismatch
+from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.types import Positives
 
 MEMORY_BYTES = 1 << 29
@@ -39,6 +41,7 @@ def streamed_loss(
     block_size: int | None = None,
     memory_bytes: int | None = None,
     shards: Shards | None = None,
+    precision: str = "fp32",
 ) -> Tensor:
     """The loss of queries against all labels, in bounded memory, differentiable.
 
@@ -46,6 +49,13 @@ def streamed_loss(
     (1 - forward) * block_loss(objective, reduction, scores.T, positives.transposed())`` for
     ``scores = scale * queries @ labels.T`` with -inf at the ignored pairs, and has its gradients.
     Scores are float32 at least. Out of memory halves the block and does the pass again.
+
+    With ``precision="bf16"``, and for bfloat16 labels on a GPU anyway, the factors of the products
+    (queries, labels, and the gradient by scores) are rounded to bfloat16, and all sums stay
+    float32. Rounding moves a factor by at most 2^-9 of itself, and the D errors of a score are
+    independent: for unit vectors a cosine is off by about 0.002 / sqrt(D), 1e-4 at D = 768, where
+    a score rounded to bfloat16 would be off by 0.004. A gradient has relative errors of some
+    2^-9 = 0.2% from its own factors, and what scores that are off by e bring: a factor exp(e).
 
     With ``shards`` each rank gives the labels it holds and all else in whole, the same on every
     rank. The loss is that of all labels, on every rank; the gradients are those by this rank's
@@ -65,9 +75,11 @@ def streamed_loss(
             rest. Seen from labels a block is whole, so that direction costs no further pass.
         block_size: Labels at once; from the memory if None.
         memory_bytes: What a block may take, 512 MiB if None: the block has
-            memory / (bytes of a number * (10 B + 3 D)) labels. Inputs, their gradients and the
-            P positives' scores come on top.
+            memory / (bytes of a number * (10 B + 3 D)) labels, or more where the objective's
+            ``summary`` says how to do with fewer copies. Inputs, their gradients and the P
+            positives' scores come on top.
         shards: Which labels each rank holds, where there are several.
+        precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``.
 
     Returns:
         A scalar; it can be differentiated once.
@@ -77,27 +89,123 @@ def streamed_loss(
             are not those of its labels.
         UmpteenError: If not even one label at a time fits the memory.
     """
+    scaled, stream = _prepare(
+        objective, reduction, queries, labels, positives, scale, ignored, forward,
+        block_size, memory_bytes, shards, precision,
+    )  # fmt: skip
+    result: Tensor = _StreamedLoss.apply(scaled, labels, stream)
+    return result
+
+
+def streamed_update(
+    objective: Any,
+    reduction: Callable[[Positives, int], Tensor],
+    queries: Tensor,
+    labels: Tensor,
+    positives: Positives,
+    apply_block: ApplyBlock,
+    *,
+    weight: float = 1.0,
+    scale: Tensor | float = 1.0,
+    ignored: Any = None,
+    forward: float = 1.0,
+    block_size: int | None = None,
+    memory_bytes: int | None = None,
+    shards: Shards | None = None,
+    precision: str = "fp32",
+) -> Tensor:
+    """``weight * streamed_loss(...)`` whose labels are updated at once, so no (L, D) gradient is.
+
+    The gradient by each block of labels goes to ``apply_block`` when the block is done, before this
+    returns; its sum by queries and scale comes with backward, as from ``streamed_loss``. An
+    objective whose loss is linear in its summary (``bce``) is done in a single pass.
+
+    Args:
+        objective: As for ``streamed_loss``, like all that is not named here.
+        reduction: Likewise.
+        queries: (B, D).
+        labels: (L, D); no gradient goes there by backward.
+        positives: Pairs (query, label) over all labels.
+        apply_block: Gets the rows of a block and the gradient of ``weight * loss`` by them, and
+            may change these label vectors; ``label_products.descend`` is one.
+        weight: Of this loss in what is minimised; the result has it already.
+        scale: A multiplier of the scores.
+        ignored: (M, 2) pairs that count neither way, or None.
+        forward: Weight of queries choosing among labels.
+        block_size: Labels at once; from the memory if None.
+        memory_bytes: What a block may take, 512 MiB if None; ``apply_block`` is not counted.
+        shards: Which labels each rank holds.
+        precision: Of the products' factors.
+
+    Returns:
+        A scalar; by queries and scale it can be differentiated.
+
+    Raises:
+        LabelMismatch: As ``streamed_loss``.
+        UmpteenError: If not even one label fits the memory, or what ``apply_block`` needs does not.
+    """
+    labels = labels.detach()
+    scaled, stream = _prepare(
+        objective, reduction, queries, labels, positives, scale, ignored, forward,
+        block_size, memory_bytes, shards, precision,
+    )  # fmt: skip
+    result: Tensor = _StreamedUpdate.apply(scaled, labels, stream, weight, _once(apply_block))
+    return result
+
+
+def _prepare(
+    objective: Any,
+    reduction: Callable[[Positives, int], Tensor],
+    queries: Tensor,
+    labels: Tensor,
+    positives: Positives,
+    scale: Tensor | float,
+    ignored: Any,
+    forward: float,
+    block_size: int | None,
+    memory_bytes: int | None,
+    shards: Shards | None,
+    precision: str,
+) -> tuple[Tensor, LabelStream]:
+    """The scaled queries, and the stream with its block size."""
     dtype = torch.promote_types(at_least_float32(queries).dtype, at_least_float32(labels).dtype)
     queries = queries.to(dtype) * scale
-    if block_size is None:
-        block_size = fitting_block(len(queries), labels.shape[1], dtype, memory_bytes)
     shards = all_here(len(labels)) if shards is None else shards
     if len(labels) != len(shards.own):
         raise LabelMismatch(
             f"rank {shards.ranks.rank} gives {len(labels)} label vectors and holds "
             f"{len(shards.own)} labels; they must be the same"
         )
-    stream = LabelStream(objective, reduction, queries, shards, positives, ignored, forward)
+    factors = factor_type(labels, precision, dtype)
+    given = objective, reduction, queries, shards, positives, ignored, forward, factors
+    summary = getattr(objective, "summary", None)
+    if summary is not None and forward == 1.0:
+        functions = closed_functions(summary.function, queries.device, dtype)
+        stream: LabelStream = ClosedStream(*given, summary=summary, functions=functions)
+        copies = functions.copies
+    else:
+        stream, copies = LabelStream(*given), COPIES
+    if block_size is None:
+        block_size = fitting_block(
+            len(queries), labels.shape[1], dtype, memory_bytes, copies=copies
+        )
     stream.size = max(1, min(block_size, len(labels)))
-    result: Tensor = _StreamedLoss.apply(queries, labels, stream)
-    return result
+    return queries, stream
 
 
-def fitting_block(n_queries: int, dim: int, dtype: torch.dtype, memory_bytes: int | None) -> int:
+def fitting_block(
+    n_queries: int,
+    dim: int,
+    dtype: torch.dtype,
+    memory_bytes: int | None,
+    *,
+    copies: int = COPIES,
+) -> int:
     """How many labels at once stay within the memory; see ``streamed_loss``."""
     memory = MEMORY_BYTES if memory_bytes is None else memory_bytes
-    size = memory // (dtype.itemsize * (COPIES * n_queries + LABEL_COPIES * dim))
-    return max(1, size - size % 64 if size > 64 else size)  # matrix products like round numbers
+    size = memory // (dtype.itemsize * (copies * n_queries + LABEL_COPIES * dim))
+    even = 2048 if size > 16384 else 64  # matrix products like round numbers
+    return max(1, size - size % even if size > even else size)
 
 
 class _StreamedLoss(torch.autograd.Function):
@@ -111,6 +219,53 @@ class _StreamedLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         queries, labels = ctx.saved_tensors
-        stream, needs = ctx.stream, ctx.needs_input_grad[:2]
-        found = stream.retrying(lambda: stream.replay(queries, labels, gradient, needs))
-        return (*found, None)
+        by_queries, by_labels = ctx.needs_input_grad[:2]
+        found = torch.empty_like(labels) if by_labels else None
+        keep = None if found is None else _write(found)
+        return ctx.stream.replay(queries, labels, gradient, by_queries, keep), found, None
+
+
+class _StreamedUpdate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        labels: Tensor,
+        stream: LabelStream,
+        weight: float,
+        apply_block: ApplyBlock,
+    ) -> Tensor:
+        factor = torch.full((), weight, dtype=queries.dtype, device=queries.device)
+        wanted = ctx.needs_input_grad[0]
+        loss, by_queries = stream.update(queries, labels, factor, wanted, apply_block)
+        if by_queries is not None:
+            ctx.save_for_backward(by_queries)
+        return loss * factor
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        (by_queries,) = ctx.saved_tensors
+        return by_queries * gradient, None, None, None, None
+
+
+def _write(whole: Tensor) -> ApplyBlock:
+    def write(rows: slice, gradient: BlockGradient) -> None:
+        gradient.write_to_(whole[rows])
+
+    return write
+
+
+def _once(apply_block: ApplyBlock) -> ApplyBlock:
+    """The same, for which memory that runs out half way is no reason to begin again."""
+
+    def apply(rows: slice, gradient: BlockGradient) -> None:
+        try:
+            apply_block(rows, gradient)
+        except torch.OutOfMemoryError as error:
+            raise UmpteenError(
+                f"updating {rows.stop - rows.start} labels at once does not fit the memory; "
+                "give smaller blocks (pool.memory_mib)"
+            ) from error
+
+    return apply

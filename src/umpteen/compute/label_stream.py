@@ -12,6 +12,12 @@ import torch
 from torch import Tensor
 
 from umpteen.compute.label_pairs import place, sort_pairs, weigh
+from umpteen.compute.label_products import (
+    ApplyBlock,
+    BlockGradient,
+    multiply,
+    sum_over_labels,
+)
 from umpteen.compute.sharding import Ranks, Shards
 from umpteen.errors import UmpteenError
 from umpteen.types import Positives
@@ -31,8 +37,10 @@ class LabelStream:
         positives: Positives,
         ignored: Any,
         forward: float,
+        factors: torch.dtype,
     ) -> None:
         self.objective = objective
+        self.factors = factors
         self.ranks, self.own = shards.ranks, shards.own
         n_labels = shards.n_labels
         self.n_queries = len(queries)
@@ -61,6 +69,8 @@ class LabelStream:
         self.prepared: Tensor | None = None
         self.cached: tuple[Tensor, ...] | None = None
         self.exchanged: tuple[Tensor, Tensor] | None = None
+        self.at = self.own.start
+        """Where the second pass is; blocks before it are done."""
 
     def retrying(self, function: Callable[[], Any]) -> Any:
         """Call the function until it fits the memory, with half the block each time.
@@ -77,7 +87,7 @@ class LabelStream:
                         "memory; use a smaller batch"
                     ) from error
             self.size = (self.size + 1) // 2
-            self.cached = None
+            self._forget()
             torch.cuda.empty_cache()
             logger.warning("out of memory; going on with %d labels at once", self.size)
 
@@ -94,13 +104,17 @@ class LabelStream:
             if side is None:
                 result: Tensor = total
                 return result
-            with _full_precision(queries):
-                merged = self.objective.merge(summaries)
-            self.exchanged = (
-                self.ranks.stack(merged),  # (ranks, B, S)
-                self.ranks.concatenate(found, self.pair_bounds),  # (P,)
-            )
-        return total + self._from_queries(summaries)
+            return total + self._exchange(summaries, found)
+
+    def _exchange(self, summaries: Tensor, found: Tensor) -> Tensor:
+        """The loss from queries by all ranks' blocks (blocks, B, S) and positives' scores."""
+        with _full_precision(summaries):
+            merged = self.objective.merge(summaries)
+        self.exchanged = (
+            self.ranks.stack(merged),  # (ranks, B, S)
+            self.ranks.concatenate(found, self.pair_bounds),  # (P,)
+        )
+        return self._from_queries(summaries)
 
     def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """This rank's blocks: its part of the loss from labels, the summaries, positives' scores.
@@ -149,24 +163,58 @@ class LabelStream:
         return loss.detach()
 
     def replay(
-        self, queries: Tensor, labels: Tensor, gradient: Tensor, needs: tuple[bool, bool]
-    ) -> list[Tensor | None]:
-        """The second pass: the loss's gradients by queries and labels."""
+        self,
+        queries: Tensor,
+        labels: Tensor,
+        gradient: Tensor,
+        by_queries: bool,
+        apply_block: ApplyBlock | None,
+    ) -> Tensor | None:
+        """The second pass: each block's gradient by its labels, and the sum by the queries.
+
+        Args:
+            queries: (B, D).
+            labels: (labels of this rank, D).
+            gradient: By the loss, a scalar.
+            by_queries: Whether that gradient is wanted.
+            apply_block: Told of every block once, however often memory runs out; or None.
+
+        Returns:
+            (B, D) or None.
+        """
+        self.at = self.own.start
+        total = torch.zeros_like(queries) if by_queries else None
+        with torch.no_grad():
+            self.retrying(lambda: self._replay(queries, labels, gradient, total, apply_block))
+        return total
+
+    def update(
+        self, queries: Tensor, labels: Tensor, weight: Tensor, by_queries: bool, apply: ApplyBlock
+    ) -> tuple[Tensor, Tensor | None]:
+        """Both passes, with the gradients of ``weight * loss``: the loss, and that by queries."""
+        loss = self.collect(queries, labels)
+        return loss, self.replay(queries, labels, weight, by_queries, apply)
+
+    def _replay(
+        self,
+        queries: Tensor,
+        labels: Tensor,
+        gradient: Tensor,
+        total: Tensor | None,
+        apply_block: ApplyBlock | None,
+    ) -> None:
         side = self.of_queries
         if side is not None and self.cached is None:  # the blocks are smaller than they were
-            with torch.no_grad():
-                _, summaries, _ = self._scan(queries, labels)
+            _, summaries, _ = self._scan(queries, labels)
             self._from_queries(summaries)
-        totals = [
-            torch.zeros_like(value) if need else None
-            for value, need in zip((queries, labels), needs, strict=True)
-        ]
-        held = queries.detach().requires_grad_(needs[0])
+        rounded = queries.to(self.factors)
         for i, (start, stop, part) in enumerate(self._blocks()):
-            block = self._block(labels, start, stop).detach().requires_grad_(needs[1])
+            if start < self.at:
+                continue
+            block = self._block(labels, start, stop).to(self.factors)
+            scores = self._scores(rounded, block, start, stop).requires_grad_()
             outputs, pushed = [], []
             with torch.enable_grad():
-                scores = self._scores(held, block, start, stop)
                 if side is not None and self.cached is not None:
                     seen, found, inside = side.view(scores, part, start)
                     outputs += [self._summary(seen, inside, self.prepared), found]
@@ -175,29 +223,59 @@ class LabelStream:
                 if self.of_labels is not None:
                     outputs.append(self._from_labels(scores, part, start))
                     pushed.append(gradient)
-                del scores
-            wanted = [value for value, need in zip((held, block), needs, strict=True) if need]
-            gradients = list(torch.autograd.grad(outputs, wanted, pushed))
-            if totals[1] is not None:
-                self._block(totals[1], start, stop).copy_(gradients.pop())
-            if totals[0] is not None:
-                totals[0] += gradients.pop()
-        return totals
+            (slopes,) = torch.autograd.grad(outputs, [scores], pushed)
+            del scores, outputs
+            if self.ignored is not None:
+                pairs = self.ignored.between(start, stop)
+                places = self.ignored.rows[pairs], self.ignored.cols[pairs] - start
+                slopes.index_put_(places, slopes.new_zeros(()))
+            self._push(slopes.to(self.factors).T, block, rounded, (start, stop), total, apply_block)
+            del slopes
+
+    def _push(
+        self,
+        slopes: Tensor,
+        block: Tensor,
+        queries: Tensor,
+        place: tuple[int, int],
+        total: Tensor | None,
+        apply_block: ApplyBlock | None,
+    ) -> None:
+        """Send the slopes (C, B) of a block on to queries and labels; the block is then done."""
+        if total is not None:
+            added = sum_over_labels(slopes, block, total.dtype)
+        start, stop = (row - self.own.start for row in place)
+        if apply_block is not None:
+            apply_block(slice(start, stop), BlockGradient(slopes, queries))
+        if total is not None:
+            total += added
+        self.at = max(place[1], place[0] + 1)
+
+    def _forget(self) -> None:
+        """Drop what belongs to blocks of the old size."""
+        self.cached = None
 
     def _blocks(self) -> Iterator[tuple[int, int, slice]]:
-        """Half-open ranges of this rank's labels, and where their positives are."""
-        first, last = self.own.start, self.own.stop
-        for start in range(first, max(first + 1, last), self.size):
-            stop = min(start + self.size, last)
-            yield start, stop, self.pairs.between(start, stop)
+        """Half-open ranges of this rank's labels, and where their positives are.
+
+        Blocks that the second pass has done stay apart from those to come.
+        """
+        done = min(self.at, self.own.stop)
+        for first, last in ((self.own.start, done), (done, self.own.stop)):
+            for start in range(first, last, self.size):
+                stop = min(start + self.size, last)
+                yield start, stop, self.pairs.between(start, stop)
+        if not len(self.own):
+            yield done, done, self.pairs.between(done, done)
 
     def _block(self, labels: Tensor, start: int, stop: int) -> Tensor:
         """Rows of this rank's labels, by their place among all."""
         return labels[start - self.own.start : stop - self.own.start]
 
     def _scores(self, queries: Tensor, block: Tensor, start: int, stop: int) -> Tensor:
-        with _full_precision(queries):
-            scores = queries @ block.to(queries.dtype).T  # (B, stop - start)
+        # Of whatever the factors are, scores are at least float32.
+        kind = torch.promote_types(self.factors, torch.float32)
+        scores = multiply(queries.to(self.factors), block.to(self.factors).T, kind)  # (B, C)
         if self.ignored is not None:
             part = self.ignored.between(start, stop)
             nothing = torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device)

@@ -36,6 +36,10 @@ and merges the n results, (n, B, M) to (B, M), associatively; without gradients.
 class Objective(Protocol):
     """A base loss; laws in ``tests/contracts/test_objectives.py``.
 
+    An objective may have an attribute ``summary`` (``types.ScoreSummary``) that names what its
+    ``row_stats`` is; runners then take a faster way to the same numbers. One that inherits it and
+    has another ``row_stats`` sets it to None.
+
     Pairs that count neither way come in with a score of -inf, which every objective must treat as
     absent. Positives that a reduction dropped come in with a target of 0, a weight of 0 and, in the
     block, a score of -inf.

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from umpteen.objectives.base import sum_by_row, without_positives
-from umpteen.types import Positives
+from umpteen.types import Positives, ScoreSummary
 
 
 class BinaryCrossEntropy:
@@ -24,6 +24,8 @@ class BinaryCrossEntropy:
     When to take its neighbour: for label texts through a dual encoder, ``decoupled_softmax``.
     Cost: one pass over the scores; merged by a sum, so one streamed pass is enough.
     """
+
+    summary = ScoreSummary("softplus", over_positives=False, linear=True)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Sum of softplus over the block's negatives: (B, C) to (B, 1)."""
@@ -43,5 +45,5 @@ class BinaryCrossEntropy:
         rest = (1 - positives.targets) * positive_scores
         terms = weights * (softplus(-positive_scores) + rest)  # (P,)
         counted = torch.zeros(len(stats), dtype=stats.dtype, device=stats.device)
-        counted[positives.rows] = 1.0
+        counted.index_fill_(0, positives.rows, 1.0)
         return stats[:, 0] * counted + sum_by_row(terms, positives.rows, len(stats))

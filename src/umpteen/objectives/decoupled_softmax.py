@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from umpteen.objectives.base import logsumexp, sum_by_row, without_positives
-from umpteen.types import Positives
+from umpteen.types import Positives, ScoreSummary
 
 
 class DecoupledSoftmax:
@@ -22,6 +22,8 @@ class DecoupledSoftmax:
     Cost: as ``softmax``; the positives are masked with -inf in a copy of the scores.
     Source: Gupta et al., Dual-Encoders for Extreme Multi-Label Classification (DEXML, 2024).
     """
+
+    summary = ScoreSummary("logsumexp", over_positives=False, linear=False)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Log-sum-exp over the block's negatives: (B, C) to (B, 1)."""

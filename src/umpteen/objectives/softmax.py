@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from umpteen.objectives.base import logsumexp, sum_by_row
-from umpteen.types import Positives
+from umpteen.types import Positives, ScoreSummary
 
 
 class Softmax:
@@ -20,6 +20,8 @@ class Softmax:
     Cost: one pass over the scores; a summary of one number per query.
     Source: Khosla et al., Supervised Contrastive Learning (2020); van den Oord et al., CPC (2018).
     """
+
+    summary = ScoreSummary("logsumexp", over_positives=True, linear=False)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Log-sum-exp over the block's candidates: (B, C) to (B, 1)."""

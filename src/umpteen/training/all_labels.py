@@ -130,6 +130,7 @@ class AllLabelLoss:
                 forward=forward,
                 memory_bytes=self.memory_bytes,
                 shards=self.shards,
+                precision=self.precision,
             )
 
         return loss

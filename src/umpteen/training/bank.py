@@ -119,6 +119,7 @@ class BankLoss:
             ignored=whole.ignored,
             forward=self.losses.dual_forward,
             memory_bytes=self.memory_bytes,
+            precision=self.precision,
         )
 
     def _encode_all(self, model: Model) -> Tensor:

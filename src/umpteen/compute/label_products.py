@@ -1,0 +1,93 @@
+"""Products of queries, labels and gradients of scores, in whole precision or from bfloat16 factors.
+
+A product of bfloat16 factors adds up in float32 on every device: on a GPU the matrix units do, and
+the CPU multiplies the rounded factors in float32. No loss and no blocks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PARTS = 32
+"""A sum over labels is cut in so many on a GPU: (B, D) alone has too few tiles to keep it busy."""
+
+
+@dataclass(frozen=True)
+class BlockGradient:
+    """The gradient by some label vectors, ``slopes @ queries``, not yet multiplied."""
+
+    slopes: Tensor
+    """(C, B) of the loss by the scores."""
+    queries: Tensor
+    """(B, D), scaled, in the type of the slopes."""
+
+    def dense(self, kind: torch.dtype) -> Tensor:
+        """(C, D), rounded once."""
+        return multiply(self.slopes, self.queries, kind)
+
+    def write_to_(self, values: Tensor) -> None:
+        """``values = dense``, (C, D)."""
+        if values.dtype == self.slopes.dtype:
+            with torch.autocast(values.device.type, enabled=False):
+                torch.mm(self.slopes, self.queries, out=values)
+        else:
+            values.copy_(self.dense(values.dtype))
+
+    def add_to_(self, values: Tensor, factor: float = 1.0) -> None:
+        """``values += factor * dense``, (C, D); one product and no gradient where types agree."""
+        if values.dtype == self.slopes.dtype:
+            with torch.autocast(values.device.type, enabled=False):
+                torch.addmm(values, self.slopes, self.queries, alpha=factor, out=values)
+        else:
+            values.add_(self.dense(values.dtype), alpha=factor)
+
+
+ApplyBlock = Callable[[slice, BlockGradient], None]
+"""Told of a block of labels, by their rows on this rank, and of its gradient when it is whole; it
+may change those label vectors, since nothing reads them afterwards."""
+
+
+def descend(labels: Tensor, rate: float) -> ApplyBlock:
+    """Plain gradient descent on label vectors (L, D): ``labels -= rate * gradient``, in place."""
+    values = labels.detach()
+
+    def apply(rows: slice, gradient: BlockGradient) -> None:
+        gradient.add_to_(values[rows], -rate)
+
+    return apply
+
+
+def factor_type(labels: Tensor, precision: str, whole: torch.dtype) -> torch.dtype:
+    """What the factors of products are rounded to; see ``label_blocks.streamed_loss``."""
+    half = labels.dtype == torch.bfloat16 and labels.is_cuda
+    return torch.bfloat16 if half or precision == "bf16" else whole
+
+
+def multiply(left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
+    """``left @ right`` of factors of one type, added up in float32 at least, in the given type."""
+    with torch.autocast(left.device.type, enabled=False):
+        if left.dtype == kind:
+            return left @ right
+        if left.is_cuda and kind == torch.float32:
+            return torch.mm(left, right, out_dtype=kind)
+        wide = torch.promote_types(left.dtype, torch.float32)
+        return (left.to(wide) @ right.to(wide)).to(kind)
+
+
+def sum_over_labels(slopes: Tensor, block: Tensor, kind: torch.dtype) -> Tensor:
+    """``slopes.T @ block``: (C, B) and (C, D) to (B, D)."""
+    n_labels = len(slopes)
+    even = n_labels - n_labels % PARTS
+    if not (slopes.is_cuda and slopes.dtype == torch.bfloat16 and even >= 64 * PARTS):
+        return multiply(slopes.T, block, kind)
+    with torch.autocast(slopes.device.type, enabled=False):
+        left = slopes[:even].unflatten(0, (PARTS, -1)).transpose(1, 2)  # (parts, B, C / parts)
+        right = block[:even].unflatten(0, (PARTS, -1))
+        total = torch.bmm(left, right, out_dtype=kind).sum(dim=0)
+    if even < n_labels:
+        total += multiply(slopes[even:].T, block[even:], kind)
+    return total
