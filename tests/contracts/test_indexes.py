@@ -15,6 +15,8 @@ from umpteen.registry import resolve
 MORE = [
     ("exact", {"memory_bytes": 5000}),
     ("exact", {"dtype": "bfloat16"}),
+    ("exact", {"first_pass": "bfloat16"}),
+    ("exact", {"first_pass": "float8", "memory_bytes": 5000}),
     ("faiss", {"factory": "IVF16,Flat", "nprobe": 6}),
     ("faiss", {"factory": "HNSW16", "ef_search": 40}),
     ("faiss", {"factory": "IVF8,SQ8"}),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from umpteen.errors import ConfigError, RunError
 from umpteen.index import base
+from umpteen.index.pairs import by_cell, pairs_of, retired_columns
 from umpteen.index.topk import KeyedTop, RunningTop
+from umpteen.index.two_pass import TwoPass
 from umpteen.types import TopK
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -30,18 +33,36 @@ class ExactIndex:
     in the order of rows, always. (Equal as computed: two labels with the same vector may differ in
     the last bit where a matrix library sums the edge of a block in another order.)
 
+    With ``first_pass``, labels are scored in few bits first, and in full only where that leaves
+    them a chance (``two_pass.py``): several times faster on a GPU, for a copy of the vectors in
+    half ("bfloat16") or a quarter ("float8") of float32's memory. The answers stay exact with
+    "bfloat16": a query that might not be is searched again, wider and at last in full.
+
     Args:
         vectors: (L, D) float32 or bfloat16, already where they are to be searched.
         memory_bytes: What a search may take for scores; None for 64 MiB on a CPU, 2 GiB on a GPU.
+        first_pass: "bfloat16", "float8" or None, for none.
+        recheck: Whether to search again where the first pass may have missed a near tie.
     """
 
-    def __init__(self, vectors: torch.Tensor, *, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        vectors: torch.Tensor,
+        *,
+        memory_bytes: int | None = None,
+        first_pass: str | None = None,
+        recheck: bool = True,
+    ) -> None:
         if memory_bytes is not None and memory_bytes < 1:
             raise ConfigError(f"memory_bytes is {memory_bytes}; give at least 1")
         self.vectors = vectors
         kind = "cuda" if vectors.is_cuda else "cpu"
         self.memory_bytes = memory_bytes or MEMORY_BYTES[kind]
         self._block = LABELS_PER_BLOCK[kind]
+        self.recheck = recheck
+        self.two_pass: TwoPass | None = None
+        if first_pass is not None:
+            self.two_pass = TwoPass(vectors, first_pass, memory_bytes=self.memory_bytes)
 
     @classmethod
     def build(
@@ -51,6 +72,8 @@ class ExactIndex:
         device: str | torch.device | None = None,
         dtype: str = "float32",
         memory_bytes: int | None = None,
+        first_pass: str | None = None,
+        recheck: bool = True,
     ) -> Self:
         """Index label vectors; float32 ones that are already in place are shared, not copied.
 
@@ -59,18 +82,22 @@ class ExactIndex:
             device: Where to search; None for where the vectors are.
             dtype: ``"float32"``, or ``"bfloat16"`` for half the memory and, on a GPU, more speed.
             memory_bytes: What a search may take for scores.
+            first_pass: "bfloat16" or "float8": score in few bits first; None for not.
+            recheck: Whether to search again where the first pass may have missed a near tie.
 
         Returns:
             The index.
 
         Raises:
-            ConfigError: If the dtype is not known.
+            ConfigError: If the dtype or the first pass is not known.
             UmpteenError: If the vectors are not a finite matrix.
         """
         if dtype not in DTYPES:
             raise ConfigError(f"dtype {dtype!r} is not known. Known: {', '.join(DTYPES)}.")
         tensor = base.check_vectors(vectors).to(device=device, dtype=DTYPES[dtype])
-        return cls(tensor.contiguous(), memory_bytes=memory_bytes)
+        return cls(
+            tensor.contiguous(), memory_bytes=memory_bytes, first_pass=first_pass, recheck=recheck
+        )
 
     @property
     def n_labels(self) -> int:
@@ -114,15 +141,16 @@ class ExactIndex:
         keep = min(k, self.n_labels)
         rows = np.full((len(given), k), -1, np.int64)
         scores = np.full((len(given), k), -np.inf, np.float32)
-        if len(given):
-            tops, unsure = self._search(given, keep, pairs, retired, RunningTop)
-            rows[:, :keep], scores[:, :keep] = tops
-            again = np.flatnonzero(unsure)
-            if len(again):
-                chosen = torch.from_numpy(again).to(given.device)
-                few = _pairs_of(pairs, again)
-                tops, _ = self._search(given[chosen], keep, few, retired, KeyedTop)
-                rows[again, :keep], scores[again, :keep] = tops
+        left = np.arange(len(given))  # queries without a sure answer
+        for attempt in self._attempts():
+            if not len(left):
+                break
+            first = len(left) == len(given)
+            some = given if first else given[torch.from_numpy(left).to(given.device)]
+            few = pairs if first else pairs_of(pairs, left)
+            tops, unsure = attempt(some, keep, few, retired)
+            rows[left, :keep], scores[left, :keep] = tops
+            left = left[unsure]
         if np.isnan(scores).any():
             raise ValueError("queries hold NaN or infinity")
         rows[np.isneginf(scores)] = -1
@@ -145,6 +173,7 @@ class ExactIndex:
         *,
         device: str | torch.device = "cpu",
         memory_bytes: int | None = None,
+        first_pass: str | None = None,
     ) -> Self:
         """Read what ``save`` wrote; on the CPU the vectors are memory-mapped.
 
@@ -152,6 +181,7 @@ class ExactIndex:
             folder: The folder.
             device: Where to search.
             memory_bytes: What a search may take for scores.
+            first_pass: "bfloat16" or "float8": score in few bits first; None for not.
 
         Returns:
             The index.
@@ -173,12 +203,22 @@ class ExactIndex:
         wanted = ([about.get("n_labels"), about.get("dim")], about.get("dtype"))
         if (list(vectors.shape), dtype) != wanted:
             raise RunError(f"{path} is not what index.json says; build the index again")
-        return cls(vectors.to(device), memory_bytes=memory_bytes)
+        return cls(vectors.to(device), memory_bytes=memory_bytes, first_pass=first_pass)
 
     def describe(self) -> dict[str, Any]:
         """What it is, as JSON values."""
         dtype = str(self.vectors.dtype).removeprefix("torch.")
         return {"kind": "exact", "n_labels": self.n_labels, "dim": self.dim, "dtype": dtype}
+
+    def _attempts(self) -> list[Callable[..., Any]]:
+        """Ways to search, each slower and more often sure than the one before."""
+        plain: list[Callable[..., Any]]
+        plain = [partial(self._search, kind=RunningTop), partial(self._search, kind=KeyedTop)]
+        if self.two_pass is None:
+            return plain
+        if not self.recheck:
+            return [self.two_pass.search]
+        return [self.two_pass.search, partial(self.two_pass.search, widen=8), *plain]
 
     def _search(
         self,
@@ -194,8 +234,8 @@ class ExactIndex:
         per_query = n_labels * (4 if kind is RunningTop else 32)
         n_queries = min(len(queries), max(1, self.memory_bytes // per_query))
         out = queries.new_empty(n_queries * n_labels, dtype=torch.float32)
-        pairs, cells = _by_cell(pairs, len(queries), n_queries, self.n_labels, n_labels)
-        columns = _retired_columns(retired, self.n_labels, n_labels, queries.device)
+        pairs, cells = by_cell(pairs, len(queries), n_queries, self.n_labels, n_labels)
+        columns = retired_columns(retired, self.n_labels, n_labels, queries.device)
         tops = []
         for number, start in enumerate(range(0, len(queries), n_queries)):
             block = queries[start : start + n_queries]
@@ -228,35 +268,3 @@ class ExactIndex:
             else:
                 torch.mm(queries.float(), vectors.float().T, out=scores)
             yield first, scores
-
-
-def _retired_columns(
-    retired: NDArray[np.int64], n_labels: int, label_block: int, device: torch.device
-) -> tuple[torch.Tensor, ...]:
-    """For each label block the columns in it that no query may get."""
-    firsts = np.arange(label_block, n_labels, label_block)
-    counts = np.diff(np.searchsorted(retired, [0, *firsts, n_labels]))
-    columns = torch.from_numpy(retired % label_block).to(device)
-    return columns.split(counts.tolist())
-
-
-def _by_cell(
-    pairs: NDArray[np.int64], n_queries: int, query_block: int, n_labels: int, label_block: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs in the order the blocks are visited, and where each block's pairs begin and end.
-
-    Returns:
-        The pairs, and (query blocks, label blocks + 1) bounds into them.
-    """
-    down, across = -(-n_queries // query_block), -(-n_labels // label_block)
-    cell = (pairs[:, 0] // query_block) * across + pairs[:, 1] // label_block
-    order = np.argsort(cell, kind="stable")
-    ends = np.searchsorted(cell[order], np.arange(down * across + 1))
-    bounds = ends[np.arange(down)[:, None] * across + np.arange(across + 1)]
-    return pairs[order], bounds
-
-
-def _pairs_of(pairs: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The pairs of some queries (ascending positions), renumbered to their place among them."""
-    kept = pairs[np.isin(pairs[:, 0], queries)]
-    return np.stack([np.searchsorted(queries, kept[:, 0]), kept[:, 1]], axis=1)

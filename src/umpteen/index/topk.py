@@ -105,12 +105,12 @@ class KeyedTop:
     def __init__(self, n_queries: int, k: int, device: torch.device) -> None:
         self.k = k
         worst = torch.full((n_queries, k), NOTHING, device=device)
-        self._keys = _keys(worst, torch.full((k,), _LOW, device=device))
+        self._keys = keys_of(worst, torch.full((k,), _LOW, device=device))
 
     def add(self, scores: torch.Tensor, start: int) -> None:
         """Take in a block (B, C) of the labels ``start`` to ``start + C``."""
         rows = torch.arange(start, start + scores.shape[1], device=scores.device)
-        keys = _keys(scores, rows)
+        keys = keys_of(scores, rows)
         best = keys.topk(min(self.k, scores.shape[1]), dim=1).values
         self._keys = torch.cat([self._keys, best], dim=1).topk(self.k, dim=1).values
 
@@ -121,13 +121,12 @@ class KeyedTop:
     @property
     def scores(self) -> torch.Tensor:
         """(B, k), falling."""
-        high = (self._keys >> 32).int()
-        return (high ^ ((high >> 31) & 0x7FFFFFFF)).view(torch.float32)
+        return scores_of(self._keys)
 
     @property
     def rows(self) -> torch.Tensor:
         """(B, k); meaningless where the score is -inf."""
-        return _LOW - (self._keys & _LOW)
+        return rows_of(self._keys)
 
 
 def group_size(n_columns: int, k: int) -> int:
@@ -138,8 +137,19 @@ def group_size(n_columns: int, k: int) -> int:
     return group if group >= 4 and n_columns // group > k else 1
 
 
-def _keys(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def keys_of(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """One int64 per score: larger for a higher score, then for a smaller row."""
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0, which is equal to it
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats fall as integers; turn them
     return (rising.long() << 32) | (_LOW - rows)
+
+
+def scores_of(keys: torch.Tensor) -> torch.Tensor:
+    """The scores that keys were made from."""
+    high = (keys >> 32).int()
+    return (high ^ ((high >> 31) & 0x7FFFFFFF)).view(torch.float32)
+
+
+def rows_of(keys: torch.Tensor) -> torch.Tensor:
+    """The rows that keys were made from."""
+    return _LOW - (keys & _LOW)

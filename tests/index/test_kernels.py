@@ -1,0 +1,73 @@
+"""Each kernel against its plain expression, in Triton's interpreter or on a GPU."""
+
+import pytest
+import torch
+
+from umpteen.index import groups as plain
+
+pytest.importorskip("triton")
+from umpteen.index import kernels
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPES = [("tiled", 3), ("tiled-small", 130), ("persistent", 131), ("persistent-square", 1)]
+
+
+def make(n_queries, n_labels, dim, dtype, seed=0):
+    """Whole numbers of which every product and sum is exact in float32, and a bias."""
+    generator = torch.Generator().manual_seed(seed)
+    queries, labels = (
+        torch.randint(-3, 4, (n, dim), generator=generator).float().to(dtype)
+        for n in (n_queries, n_labels)
+    )
+    bias = torch.where(torch.rand(n_labels, generator=generator) < 0.2, -torch.inf, 0.0)
+    bias[128:256] = -torch.inf  # a span without any label
+    return queries.to(DEVICE), labels.to(DEVICE), bias.to(DEVICE)
+
+
+@pytest.mark.parametrize(("name", "n_queries"), SHAPES)
+@pytest.mark.parametrize(
+    ("dtype", "dim"), [(torch.bfloat16, 64), (torch.bfloat16, 192), (torch.float8_e4m3fn, 256)]
+)
+def test_maxima_are_those_of_the_scores(name, n_queries, dtype, dim):
+    queries, labels, bias = make(n_queries, 768, dim, dtype)
+    wanted = plain.plain_maxima(queries, labels, bias)
+    found = kernels.group_maxima(queries, labels, bias, tile=kernels.TILES[name])
+    for one, other in zip(wanted, found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_plain_maxima_are_those_of_all_scores_and_need_no_more_memory_than_told():
+    queries, labels, bias = make(5, 768, 64, torch.bfloat16)
+    scores = queries.float() @ labels.float().T + bias
+    rows = plain.members(torch.arange(96, device=DEVICE))
+    for memory_bytes in (1, 6000, 1 << 20):
+        groups, spans = plain.plain_maxima(queries, labels, bias, memory_bytes=memory_bytes)
+        assert torch.equal(groups, scores[:, rows].amax(dim=2))
+        assert torch.equal(spans, scores.unflatten(1, (-1, 128)).amax(dim=2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("n_labels", "dim", "width"), [(5, 3, 1), (700, 12, 7), (300, 200, 9)])
+def test_candidates_get_the_scores_of_a_product(dtype, n_labels, dim, width):
+    generator = torch.Generator().manual_seed(1)
+    queries = torch.randn(4, dim, generator=generator).to(dtype)
+    vectors = torch.randn(n_labels, dim, generator=generator).to(dtype)
+    n_groups = -(-n_labels // plain.SPAN) * plain.GROUPS_PER_SPAN
+    groups = torch.randint(n_groups, (4, width), generator=generator)
+    rows = plain.members(groups).flatten(1)
+    wanted = (queries.double() @ vectors.double().T).gather(1, rows.clamp(max=n_labels - 1))
+    place = {"device": DEVICE}
+    for function in (kernels.candidate_scores, plain.plain_scores):
+        found = function(queries.to(**place), vectors.to(**place), groups.to(**place))
+        # Sums of up to 200 terms of size one, in float32.
+        torch.testing.assert_close(found.cpu().double(), wanted, atol=1e-4, rtol=1e-5)
+
+
+def test_equal_vectors_get_equal_scores_wherever_they_are():
+    vectors = torch.randn(1, 200, generator=torch.Generator().manual_seed(2)).expand(300, -1)
+    queries = torch.randn(2, 200, generator=torch.Generator().manual_seed(3))
+    groups = torch.arange(35).expand(2, -1)
+    found = kernels.candidate_scores(
+        queries.to(DEVICE), vectors.contiguous().to(DEVICE), groups.contiguous().to(DEVICE)
+    )
+    assert (found == found[:, :1]).all()
