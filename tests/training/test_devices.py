@@ -4,14 +4,20 @@ Whatever wants a number from a tensor fails there, and so does most of what mixe
 the first would make the host wait for the device, the second is an error.
 """
 
+import numpy as np
 import pytest
 import torch
 from small_runs import SETTINGS
 
 from umpteen.build import load_config, resolve_open_settings
+from umpteen.data.pool import Pool
+from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training import row_adamw
+from umpteen.training.batch import Batch
+from umpteen.training.batch_on_device import DeviceBatchMaker
 from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import prepare, training_splits
+from umpteen.types import Positives, Ragged
 
 CPU_AUTOCAST = torch.autocast
 
@@ -35,10 +41,44 @@ class MetaAutocast(CPU_AUTOCAST):
         super().__init__("cpu" if device_type == "meta" else device_type, **options)
 
 
+def on_meta(pool):
+    pairs = pool.positives
+    arrays = (pool.labels, pairs.rows, pairs.cols, pairs.targets, pool.ignored)
+    labels, *of_pairs, ignored = (array.to("meta") for array in arrays)
+    text = None if pool.text is None else on_meta(pool.text)
+    return Pool(labels, pool.n_text, Positives(*of_pairs), ignored, text)
+
+
+def made_on_device(loop, settings, data):
+    """A batch whose arrays were made on the device, moved to where there are no numbers."""
+    train = data.dataset["train"]
+    pools = DevicePoolBuilder(
+        train.filtered_targets(),
+        train.filters,
+        torch.device("cpu"),
+        positives_per_query=settings.pool.positives,
+        negatives_per_query=settings.pool.negatives,
+        most_labels=settings.pool.most_labels,
+        extra_positives=settings.pool.extra_positives,
+    )
+    maker = DeviceBatchMaker(
+        data.queries, data.labels, pools, torch.device("cpu"), seed=1, encode_labels=True
+    )
+    maker.negatives = np.random.default_rng(1).integers(
+        -1, len(data.labels), (len(data.queries), 4)
+    )
+    batch = maker.make(loop.plan()[0], 0)
+    tokens = Ragged(batch.tokens.ids.to("meta"), batch.tokens.offsets)
+    return Batch(batch.queries, tokens, on_meta(batch.pool))
+
+
+@pytest.mark.parametrize("made_there", [False, True], ids=["host batch", "device batch"])
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 def test_a_step_needs_no_number_from_the_device(
-    changes, tiny_data, tiny_bert, tmp_path, monkeypatch
+    changes, made_there, tiny_data, tiny_bert, tmp_path, monkeypatch
 ):
+    if made_there and "pool.scope=all" in changes:
+        pytest.skip("nothing is drawn against all labels")
     changes = [change.replace("TINY_BERT", str(tiny_bert)) for change in changes]
     settings = resolve_open_settings(load_config(overrides=[*SETTINGS, *changes]))
     dataset = training_splits(tiny_data, settings)
@@ -49,6 +89,8 @@ def test_a_step_needs_no_number_from_the_device(
         settings, data, model, keep_refresh=lambda refreshed, epoch: None, precision="fp32"
     )
     batch = loop.maker.make(loop.plan()[0], 0)
+    if made_there:
+        batch = made_on_device(loop, settings, data)
     monkeypatch.setattr(torch, "autocast", MetaAutocast)
     monkeypatch.setattr(row_adamw, "_may_wait", lambda gradient: False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,8 @@ class Batch:
     tokens: Ragged
     """The queries' tokens, then those of the pool's first ``n_text`` labels."""
     pool: Pool
+    ready: Any = None
+    """The CUDA event after which tensors made on another stream are there; None for none."""
 
 
 class BatchMaker:
@@ -69,18 +71,23 @@ class BatchMaker:
 
     def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
         """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""
-        with ThreadPoolExecutor(max_workers=1) as worker:
-            waiting: list[Future[Batch]] = []
-            for ahead in range(start, min(start + 2, len(plan))):
-                waiting.append(worker.submit(self.make, plan[ahead], first_step + ahead - start))
-            for position in range(start, len(plan)):
-                following = position + 2
-                batch = waiting.pop(0).result()
-                if following < len(plan):
-                    waiting.append(
-                        worker.submit(self.make, plan[following], first_step + following - start)
-                    )
-                yield batch
+        return made_ahead(self.make, plan, start=start, first_step=first_step)
+
+
+def made_ahead(
+    make: Callable[[Rows, int], Batch], plan: Sequence[Rows], *, start: int, first_step: int
+) -> Iterator[Batch]:
+    """``make`` of every entry of a plan from ``start`` on, by a thread that keeps two ready."""
+    with ThreadPoolExecutor(max_workers=1) as worker:
+        waiting: list[Future[Batch]] = []
+        for ahead in range(start, min(start + 2, len(plan))):
+            waiting.append(worker.submit(make, plan[ahead], first_step + ahead - start))
+        for position in range(start, len(plan)):
+            following = position + 2
+            batch = waiting.pop(0).result()
+            if following < len(plan):
+                waiting.append(worker.submit(make, plan[following], first_step + following - start))
+            yield batch
 
 
 def join(first: Ragged, second: Ragged) -> Ragged:

@@ -19,6 +19,7 @@ from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
 from umpteen.training.bank import Bank
 from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.batch_on_device import DeviceBatchMaker
 from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
@@ -135,7 +136,7 @@ class Loop:
     optimizers: Optimizers
     loss_of: Callable[[Model, Batch, int], torch.Tensor]
     """The loss of a batch, a scalar; the number is the step's seed."""
-    maker: BatchMaker
+    maker: BatchMaker | DeviceBatchMaker
     refresh: Callable[[Model, int], Refreshed] | None
     """Makes clusters and negatives from the model; None for random batches throughout."""
     keep_refresh: Callable[[Refreshed, int], None]

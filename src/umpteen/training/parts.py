@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 import torch
-from numpy.typing import NDArray
 
 from umpteen.build import build_encoder, build_losses, build_model
 from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.data.pool import AllLabels, PoolBuilder, PoolSource
+from umpteen.data.pool import AllLabels, PoolBuilder
+from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.errors import ConfigError
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.batch_on_device import DeviceBatchMaker
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.loop import Loop
 from umpteen.training.on_ranks import refresh_on_first
@@ -118,13 +118,7 @@ def new_loop(
             weight_decay=s.train.weight_decay,
         ),
         loss_of=_loss_of(s, data, precision, bank, ranks),
-        maker=BatchMaker(
-            data.queries,
-            data.labels,
-            _pools(s, targets, train.filters),
-            seed=s.seed,
-            encode_labels="dual" in model.heads and s.pool.scope != "all" and not s.train.frozen,
-        ),
+        maker=_maker(s, data, model, targets, ranks),
         refresh=refresh_on_first(refresher, ranks)
         if s.batches.clustered or mined or bank is not None
         else None,
@@ -153,17 +147,31 @@ def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
     )
 
 
-def _pools(s: RunConfig, targets: sp.csr_matrix, filters: NDArray[np.int64]) -> PoolSource:
+def _maker(
+    s: RunConfig, data: Prepared, model: Model, targets: sp.csr_matrix, ranks: Ranks
+) -> BatchMaker | DeviceBatchMaker:
+    """On a GPU batches are made there; several ranks cut theirs on the host."""
+    device = next(model.parameters()).device
+    there = device.type == "cuda" and ranks.world == 1
+    filters = data.dataset["train"].filters
+    options = {
+        "positives_per_query": s.pool.positives,
+        "negatives_per_query": s.pool.negatives,
+        "most_labels": s.pool.most_labels,
+        "extra_positives": s.pool.extra_positives,
+    }
+    pools: Any
     if s.pool.scope == "all":
-        return AllLabels(targets, filters)
-    return PoolBuilder(
-        targets,
-        filters,
-        positives_per_query=s.pool.positives,
-        negatives_per_query=s.pool.negatives,
-        most_labels=s.pool.most_labels,
-        extra_positives=s.pool.extra_positives,
-    )
+        pools = AllLabels(targets, filters)
+    elif there:
+        pools = DevicePoolBuilder(targets, filters, device, **options)
+    else:
+        pools = PoolBuilder(targets, filters, **options)
+    encode = "dual" in model.heads and s.pool.scope != "all" and not s.train.frozen
+    parts = (data.queries, data.labels, pools)
+    if there:
+        return DeviceBatchMaker(*parts, device, seed=s.seed, encode_labels=encode)
+    return BatchMaker(*parts, seed=s.seed, encode_labels=encode)
 
 
 def _loss_of(

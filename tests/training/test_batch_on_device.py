@@ -1,0 +1,160 @@
+"""Training on batches that were made on a device: the same losses, and no waiting for a GPU."""
+
+import numpy as np
+import pytest
+import torch
+from small_runs import SETTINGS
+
+from umpteen.build import build_losses, load_config, resolve_open_settings
+from umpteen.data.pool import Pool
+from umpteen.data.pool_on_device import DevicePoolBuilder
+from umpteen.training.batch import Batch, BatchMaker
+from umpteen.training.batch_on_device import DeviceBatchMaker
+from umpteen.training.parts import new_loop, new_model
+from umpteen.training.prepare import prepare, training_splits
+from umpteen.training.step import batch_loss
+from umpteen.types import Positives, Ragged
+
+CHANGES = ("pool.positives=1", "pool.extra_positives=2", "loss.bce=0.1")
+
+
+def prepared(data, folder, *changes, preset="unidec-frugal", device="cpu", precision="fp32"):
+    settings = resolve_open_settings(load_config(preset, overrides=[*SETTINGS, *changes]))
+    dataset = training_splits(data, settings)
+    model, tokenizer = new_model(settings, dataset)
+    ready = prepare(dataset, settings, tokenizer, cache=folder, say=lambda text: None)
+    loop = new_loop(
+        settings,
+        ready,
+        model.to(device),
+        keep_refresh=lambda refreshed, epoch: None,
+        precision=precision,
+    )
+    return settings, ready, loop
+
+
+def device_maker(settings, data, device="cpu"):
+    train = data.dataset["train"]
+    pools = DevicePoolBuilder(
+        train.filtered_targets(),
+        train.filters,
+        torch.device(device),
+        positives_per_query=settings.pool.positives,
+        negatives_per_query=settings.pool.negatives,
+        extra_positives=settings.pool.extra_positives,
+    )
+    return DeviceBatchMaker(
+        data.queries, data.labels, pools, torch.device(device), seed=5, encode_labels=True
+    )
+
+
+def host_copy(batch):
+    pool, pairs = batch.pool, batch.pool.positives
+    arrays = (pool.labels, pairs.rows, pairs.cols, pairs.targets, pool.ignored)
+    labels, *of_pairs, ignored = (array.cpu().numpy() for array in arrays)
+    tokens = Ragged(batch.tokens.ids.cpu().numpy(), batch.tokens.offsets)
+    return Batch(batch.queries, tokens, Pool(labels, pool.n_text, Positives(*of_pairs), ignored))
+
+
+def test_a_batch_on_the_device_has_the_loss_of_the_same_batch_on_the_host(tiny_data, tmp_path):
+    settings, data, loop = prepared(tiny_data, tmp_path, *CHANGES)
+    maker = device_maker(settings, data)
+    maker.negatives = np.random.default_rng(0).integers(-1, 40, (len(data.queries), 6))
+    batch = maker.make(np.arange(0, len(data.queries), 2), step=3)
+    assert batch.pool.n_text < len(batch.pool.labels)
+    model = loop.model.double().eval()
+    losses = build_losses(settings.loss)
+    found, expected = (
+        batch_loss(model, some, losses, precision="fp32") for some in (batch, host_copy(batch))
+    )
+    assert torch.equal(found, expected)
+
+
+def test_a_run_on_a_cpu_makes_its_batches_with_numpy(tiny_data, tmp_path):
+    _, _, loop = prepared(tiny_data, tmp_path)
+    assert isinstance(loop.maker, BatchMaker)
+
+
+def test_a_loop_learns_from_batches_made_on_the_device_and_repeats_itself(tiny_data, tmp_path):
+    curves = []
+    for _ in range(2):
+        changes = ("train.epochs=20", "batches.clustered=false", "pool.negatives=0")
+        settings, data, loop = prepared(tiny_data, tmp_path, *changes)
+        loop.maker = device_maker(settings, data)
+        curves.append([info.loss for tick in loop.ticks() for info in tick.finished])
+    assert curves[0] == curves[1]
+    assert np.mean(curves[0][-3:]) < 0.8 * np.mean(curves[0][:3])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+class TestOnGpu:
+    """Set torch to fail wherever the host would wait for the device."""
+
+    @pytest.mark.parametrize("precision", ["bf16", "fp32"])
+    @pytest.mark.parametrize(
+        ("preset", "changes"),
+        [
+            ("unidec", ["train.clip_norm=1.0", "loss.bce=0.1"]),
+            ("unidec", ["pool.extra_positives=2", "pool.most_labels=9"]),
+            ("unidec-frugal", []),
+            ("depsl", ["model.learn_temperatures=true"]),
+            ("supcon-de", ["loss.reduction=pol"]),
+            ("renee", []),
+        ],
+    )
+    def test_a_training_step_does_not_wait(
+        self, preset, changes, precision, tiny_data, tiny_bert, tmp_path
+    ):
+        if "frugal" not in preset:
+            changes = [*changes, f"encoder.name={tiny_bert}"]
+        _, _, loop = prepared(
+            tiny_data, tmp_path, *changes, preset=preset, device="cuda", precision=precision
+        )
+        assert isinstance(loop.maker, DeviceBatchMaker)
+        loop.model.train()
+        mined = np.random.default_rng(0).integers(-1, 40, (loop.n_queries, 6)).astype(np.int32)
+        loop.maker.negatives = mined
+        plan = loop.plan()
+        # The switch is for all threads, so batches are made before it is thrown.
+        batches = [loop.maker.make(plan[i % len(plan)], i) for i in range(6)]
+        for batch in batches[:3]:  # what is compiled or chosen on first use
+            loop._step(batch, 1.0)
+            loop.position.step += 1
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in batches[3:]:
+                loop._step(batch, 0.5)
+                loop.position.step += 1
+                loop.watch.arrived()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        losses = [info.loss for info in loop.watch.drain()]
+        assert np.isfinite(losses).all()
+
+    def test_waiting_is_noticed_here(self):
+        """The test above can fail."""
+        values = torch.ones(3, device="cuda")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with pytest.raises(RuntimeError):
+                values.nonzero()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    def test_batches_made_beside_training_equal_those_made_alone(self, tiny_data, tmp_path):
+        _, _, loop = prepared(tiny_data, tmp_path, device="cuda")
+        maker = loop.maker
+        maker.negatives = np.random.default_rng(0).integers(-1, 40, (loop.n_queries, 6))
+        plan = loop.plan() * 20
+        alone = [host_copy(maker.make(rows, step)) for step, rows in enumerate(plan)]
+        busy = torch.randn(4096, 4096, device="cuda")
+        for batch, expected in zip(
+            maker.make_ahead(plan, start=0, first_step=0), alone, strict=True
+        ):
+            busy = busy @ busy / 64  # large work, which small work must not overtake wrongly
+            found = host_copy(batch)
+            assert np.array_equal(found.pool.labels, expected.pool.labels)
+            assert np.array_equal(found.tokens.ids, expected.tokens.ids)
+            assert np.array_equal(found.pool.positives.cols, expected.pool.positives.cols)
