@@ -9,9 +9,9 @@ import pytest
 import umpteen
 
 ROOT = Path(umpteen.__file__).parent
-BASE = {"types", "errors", "config", "settings", "registry", "extras", "files"}
+BASE = {"types", "errors", "config", "settings", "registry", "extras", "files", "journal"}
 LEAVES = {"compute", "objectives", "index", "metrics", "data"}
-SHELLS = {"cli", "serve", "__main__"}
+SHELLS = {"cli", "serving", "__main__"}
 # What is neither of these nor model/ is a verb: training, predictor, evaluation, build, runs, ...
 FILES = sorted(path for path in ROOT.rglob("*.py"))
 

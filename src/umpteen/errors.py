@@ -63,6 +63,14 @@ class RunError(UmpteenError):
     """A run folder is missing, incomplete or damaged."""
 
 
+class JournalDamaged(RunError):
+    """A line of a journal is not what was written; what can be read still answers."""
+
+
+class NotWritten(UmpteenError):
+    """A change could not be put on the disk, and therefore was not made."""
+
+
 class TrainingStopped(UmpteenError):
     """Training cannot go on (a loss that is not finite, say); the message says how to continue."""
 
