@@ -36,6 +36,8 @@ class Ragged:
     """(T,) token ids of all texts, in order; NumPy, or a tensor on the model's device."""
     offsets: Any
     """(B + 1,) where each text starts, NumPy; the last entry is T."""
+    plan: Any = None
+    """What the encoder's own ``plan`` made of these tokens beforehand, where it has one."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

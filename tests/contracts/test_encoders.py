@@ -62,10 +62,31 @@ def test_one_vector_of_the_stated_size_per_text(encoder):
 
 
 @torch.no_grad()
-def test_token_ids_may_already_be_on_the_device(encoder):
+def test_token_ids_may_already_be_on_the_device_and_stay_there(encoder, monkeypatch):
     tokens = ragged(MANY)
+    expected = encoder(tokens)
     on_device = Ragged(torch.from_numpy(tokens.ids), tokens.offsets)
-    assert torch.equal(encoder(on_device), encoder(tokens))
+
+    def fetched(*_, **__):
+        raise AssertionError("ids on a GPU would be fetched, and the host would wait for them")
+
+    for way in ("__array__", "numpy", "cpu", "tolist"):
+        monkeypatch.setattr(torch.Tensor, way, fetched)
+    found = encoder(on_device)
+    monkeypatch.undo()
+    # Perhaps on another path than ids on the host.
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_plan_made_beforehand_changes_nothing(encoder):
+    plan = getattr(encoder, "plan", None)
+    if plan is None:
+        pytest.skip("has no plan")
+    for n in (1, 37):
+        tokens = ragged(MANY[:n])
+        planned = Ragged(tokens.ids, tokens.offsets, plan(tokens))
+        assert torch.equal(encoder(planned), encoder(tokens))
 
 
 def test_a_text_does_not_feel_the_other_texts(encoder):

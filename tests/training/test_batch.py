@@ -11,7 +11,7 @@ from umpteen.data.pool import PoolBuilder
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.data.tokens import TokenStore
 from umpteen.training.batch import BatchMaker, join
-from umpteen.training.batch_on_device import DeviceBatchMaker
+from umpteen.training.batch_on_device import DeviceBatchMaker, _tensors
 from umpteen.types import Ragged
 
 N, L = 30, 20
@@ -34,12 +34,12 @@ def on_host(extra, **options):
     return BatchMaker(store(N, 0), store(L, 100), PoolBuilder(*given, **drawn), **options)
 
 
-def on_device(device, *, fits):
+def on_device(device, *, fits=True, plan=None):
     def make(extra, **options):
         place = torch.device(device)
         given, drawn = parts(extra)
         pools = DevicePoolBuilder(*given, place, **drawn)
-        bound = {} if fits else {"table_bytes": 7}
+        bound = {"plan": plan} if fits else {"table_bytes": 7}
         return DeviceBatchMaker(store(N, 0), store(L, 100), pools, place, **options, **bound)
 
     return make
@@ -47,9 +47,10 @@ def on_device(device, *, fits):
 
 MAKERS = {
     "numpy": on_host,
-    "torch": on_device("cpu", fits=True),
+    "torch": on_device("cpu"),
+    "torch, planned": on_device("cpu", plan=len),
     "torch, tables on the host": on_device("cpu", fits=False),
-    "cuda": on_device("cuda", fits=True),
+    "cuda": on_device("cuda"),
     "cuda, tables on the host": on_device("cuda", fits=False),
 }
 without_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -165,3 +166,19 @@ def test_tables_that_do_not_fit_the_device_change_nothing():
         assert isinstance(made._negatives, torch.Tensor) == fits
         batches.append(made.make(np.arange(11), step=2))
     assert same(*batches)
+
+
+def test_what_the_encoder_plans_comes_with_the_tokens():
+    made = on_device("cpu", plan=lambda tokens: texts(tokens))(0, seed=3, encode_labels=True)
+    batch = made.make(np.arange(11), step=2)
+    assert batch.tokens.plan == texts(batch.tokens)
+    assert len(batch.tokens.plan) == 11 + batch.pool.n_text
+
+
+def test_every_tensor_of_a_batch_is_handed_over():
+    batch = on_device("cpu", plan=lambda tokens: {"deep": [(torch.ones(3),)], "size": 2})(
+        2, seed=3, encode_labels=True
+    ).make(np.arange(11), step=2)
+    assert batch.pool.text is not None
+    found = list(_tensors(batch))
+    assert len(found) == 11  # five of each pool, and the plan's

@@ -19,6 +19,10 @@ class Encoder(Protocol):
 
     The result for a text does not depend on the other texts of the batch (in evaluation mode, up to
     rounding). An encoder is a ``torch.nn.Module`` beside this.
+
+    One that arranges its input on the host may have a further method ``plan``, from a ``Ragged``
+    in NumPy to whatever it needs, with tensors on its device or None. Training calls it ahead of
+    time, in another thread and stream, and hands the result back as ``tokens.plan``.
     """
 
     kind: str
@@ -29,7 +33,7 @@ class Encoder(Protocol):
     def __call__(self, tokens: Ragged) -> Tensor:
         """Ragged tokens of B texts to (B, dim) on the encoder's device.
 
-        Offsets are NumPy; ids are NumPy or a tensor on that device.
+        Offsets are NumPy; ids are NumPy or a tensor on that device, which stays there.
         """
 
     def row_parameters(self) -> list[torch.nn.Parameter]:

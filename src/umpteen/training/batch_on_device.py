@@ -7,7 +7,9 @@ be known of sizes blocks the preparing thread; the thread that trains never wait
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,8 @@ from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.data.tokens_on_device import TokensOnDevice
 from umpteen.data.transfer import to_device_together
-from umpteen.training.batch import Batch, Rows, made_ahead
+from umpteen.training.batch import Batch, Rows, join, made_ahead
+from umpteen.types import Ragged
 
 TABLE_BYTES = 2 << 30
 """What token ids, and mined negatives, may each take on the device; what does not fit is gathered
@@ -40,6 +43,7 @@ class DeviceBatchMaker:
         device: The model's.
         seed: The run's seed.
         encode_labels: Whether the batch carries the tokens of its pool's labels.
+        plan: The encoder's own, if it has one: it then gets the tokens on the host.
         table_bytes: See ``TABLE_BYTES``.
     """
 
@@ -52,10 +56,14 @@ class DeviceBatchMaker:
         *,
         seed: int,
         encode_labels: bool,
+        plan: Callable[[Ragged], Any] | None = None,
         table_bytes: int = TABLE_BYTES,
     ) -> None:
-        stores = (queries, labels) if encode_labels else (queries,)
-        self._tokens = TokensOnDevice(stores, device, most_bytes=table_bytes)
+        self._stores = (queries, labels) if encode_labels else (queries,)
+        self._tokens = None
+        if plan is None:
+            self._tokens = TokensOnDevice(self._stores, device, most_bytes=table_bytes)
+        self._plan = plan
         self._pools: Any = pools
         self._device = device
         self._seed = seed
@@ -98,16 +106,24 @@ class DeviceBatchMaker:
         with torch.no_grad(), self._own_stream():
             draws = self._draws.seeded(step_seed(self._seed, step))
             pool: Pool = self._pools.build(queries, draws, self._negatives_of(queries))
-            chosen = [(0, queries)]
+            rows = [queries]
             if self._encode_labels:
-                labels = torch.as_tensor(pool.labels)[: pool.n_text]
-                chosen.append((1, labels.cpu().numpy()))
-            tokens = self._tokens.take(chosen)
+                rows.append(torch.as_tensor(pool.labels)[: pool.n_text].cpu().numpy())
+            tokens = self._tokens_of(rows)
             ready = None
             if self._stream is not None:
                 ready = torch.cuda.Event()
                 ready.record(self._stream)
         return Batch(queries, tokens, pool, ready)
+
+    def _tokens_of(self, rows: list[Rows]) -> Ragged:
+        """The tokens of these rows of the stores, one store after the other."""
+        if self._tokens is not None:
+            return self._tokens.take(list(enumerate(rows)))
+        assert self._plan is not None
+        parts = [store.take(some) for store, some in zip(self._stores, rows, strict=True)]
+        tokens = functools.reduce(join, parts)
+        return dataclasses.replace(tokens, plan=self._plan(tokens))
 
     def _taken_over(self, batch: Batch) -> Batch:
         """Let the caller's stream wait for the batch; the caller itself does not."""
@@ -134,10 +150,15 @@ class DeviceBatchMaker:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
 
-def _tensors(batch: Batch) -> Iterator[Tensor]:
-    pools = [batch.pool] if batch.pool.text is None else [batch.pool, batch.pool.text]
-    found = [batch.tokens.ids]
-    for pool in pools:
-        pairs = pool.positives
-        found += [pool.labels, pool.ignored, pairs.rows, pairs.cols, pairs.targets]
-    return (tensor for tensor in found if isinstance(tensor, Tensor))
+def _tensors(part: Any) -> Iterator[Tensor]:
+    """All tensors in a batch, a plan, or whatever these are made of."""
+    if isinstance(part, Tensor):
+        yield part
+    elif dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            yield from _tensors(getattr(part, field.name))
+    elif isinstance(part, dict):
+        yield from _tensors(list(part.values()))
+    elif isinstance(part, list | tuple):
+        for inner in part:
+            yield from _tensors(inner)

@@ -170,7 +170,8 @@ def _maker(
     encode = "dual" in model.heads and s.pool.scope != "all" and not s.train.frozen
     parts = (data.queries, data.labels, pools)
     if there:
-        return DeviceBatchMaker(*parts, device, seed=s.seed, encode_labels=encode)
+        plan = getattr(model.encoder, "plan", None)
+        return DeviceBatchMaker(*parts, device, seed=s.seed, encode_labels=encode, plan=plan)
     return BatchMaker(*parts, seed=s.seed, encode_labels=encode)
 
 
