@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 import torch
 
+from umpteen.data import clusters
 from umpteen.data.clusters import balanced_clusters
 
 
@@ -81,3 +83,54 @@ def test_vectors_are_not_modified_and_half_precision_is_accepted():
     assert torch.equal(vectors, before)
     order, _ = balanced_clusters(vectors.bfloat16(), 2, generator=generator())
     assert sorted(order.tolist()) == list(range(20))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_means_of_runs_of_any_length(device, dtype):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    sizes = np.array([1, 512, 0, 513, 1500, 0, 3])
+    vectors = unit(int(sizes.sum()), dim=5).to(device, dtype)
+    found = clusters._means(vectors, *clusters._pieces(sizes, vectors.device))
+    sums = [part.double().sum(0) for part in vectors.split(sizes.tolist())]
+    wanted = torch.nn.functional.normalize(torch.stack(sums), dim=1)
+    # 1,500 terms of size one, summed in float32.
+    torch.testing.assert_close(found.double(), wanted, atol=1e-5, rtol=0)
+
+
+def test_one_sort_equals_a_stable_sort_by_lean_then_by_cluster():
+    values = torch.tensor([0.0, -0.0, 1.5, -1.5, 1e-30, -1e30, 1e30])
+    lean = values[torch.randint(7, (500,), generator=generator(1))]
+    cluster = torch.randint(5, (500,), generator=generator(2))
+    by_lean = torch.argsort(lean, descending=True, stable=True)
+    wanted = by_lean[torch.argsort(cluster[by_lean], stable=True)]
+    assert torch.equal(torch.argsort(clusters._keys(cluster, lean), stable=True), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_many_points_are_split_as_well_as_few(dtype):
+    vectors = unit(5001, dim=6, seed=4).to(dtype)
+    order, bounds = balanced_clusters(vectors, 4, generator=generator())
+    assert torch.equal(order.sort().values, torch.arange(5001))
+    assert bounds.diff().unique().tolist() == [312, 313]
+
+    def tightness(rows):
+        return torch.stack([vectors[part].float().mean(0).norm() for part in rows.split(313)])
+
+    # By chance it is 1 / sqrt(313), 0.06.
+    assert tightness(order).mean() > 0.6
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_is_not_waited_for_and_repeats_itself():
+    vectors = unit(40_001, dim=64).cuda()
+    first, _ = balanced_clusters(vectors, 5, generator=generator())
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        again, bounds = balanced_clusters(vectors, 5, generator=generator())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(first, again)
+    assert bounds.diff().unique().tolist() == [1250, 1251]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+ROWS_PER_PIECE = 512
 
 
 def balanced_clusters(
@@ -15,8 +19,12 @@ def balanced_clusters(
     points are ordered by how much nearer they are to one than to the other, the nearer half goes
     left, the rest right, and the centres become the halves' means; a fixed number of times.
 
+    Sizes follow from N alone, so the host never waits for the device. Memory is two copies of the
+    vectors, a third in float32 where they are not, and some 100 bytes for each. The result is the
+    same each time: no sum depends on the order in which threads come by.
+
     Args:
-        vectors: (N, D), unit length or not; compared by inner product.
+        vectors: (N, D), unit length or not; compared by inner product, summed in float32.
         n_levels: Number of times everything is halved.
         generator: On the CPU; chooses the first centres.
         n_iterations: Rounds per level.
@@ -26,51 +34,69 @@ def balanced_clusters(
         cluster starts in it.
     """
     n = len(vectors)
-    device = vectors.device
-    order = torch.arange(n, device=device)
-    bounds = torch.tensor([0, n], device=device)
+    order = torch.arange(n, device=vectors.device)
+    bounds = np.array([0, n])
+    placed = vectors  # in the order's own order: rows of a cluster are neighbours
     for _ in range(n_levels):
-        order, bounds = _split(vectors, order, bounds, generator, n_iterations)
-    return order, bounds
+        middle = (bounds[:-1] + bounds[1:] + 1) // 2  # the left half gets the odd one
+        if n:
+            order, placed = _split(placed, order, bounds, middle, generator, n_iterations)
+        halves = np.stack([bounds[:-1], middle], axis=1).reshape(-1)
+        bounds = np.append(halves, n)
+    return order, _send(bounds, vectors.device)
 
 
 def _split(
-    vectors: Tensor, order: Tensor, bounds: Tensor, generator: torch.Generator, n_iterations: int
+    placed: Tensor,
+    order: Tensor,
+    bounds: NDArray[np.int64],
+    middle: NDArray[np.int64],
+    generator: torch.Generator,
+    n_iterations: int,
 ) -> tuple[Tensor, Tensor]:
-    if not len(order):
-        return order, bounds.new_zeros(2 * len(bounds) - 1)
-    starts, sizes = bounds[:-1], bounds[1:] - bounds[:-1]
-    n_clusters = len(starts)
+    """The order and the vectors, each cluster's left half before its right one."""
+    device = order.device
+    starts, sizes = bounds[:-1], np.diff(bounds)
+    halves = np.stack([middle - starts, bounds[1:] - middle], axis=1).reshape(-1)
+    pieces = _pieces(halves, device)
     cluster = torch.repeat_interleave(
-        torch.arange(n_clusters, device=order.device), sizes, output_size=len(order)
+        torch.arange(len(starts), device=device),
+        _send(sizes, device),
+        output_size=len(order),
     )  # (N,) ascending along the order
-    middle = starts + (sizes + 1) // 2  # the left half gets the odd one
-    halves = torch.stack([middle - starts, bounds[1:] - middle], dim=1).reshape(-1)
-    centres = _first_centres(vectors, order, starts, sizes, generator)  # (2 clusters, D)
-    # In the order's own order: gathered once a round, and ever more locally as clusters shrink.
-    placed = vectors.index_select(0, order)  # (N, D); copies rows whole, which [] does not
+    picks = _first_centres(starts, sizes, generator)
+    centres = placed[_send(picks, device)].float()  # (2 clusters, D)
     for _ in range(n_iterations):
         direction = centres[0::2] - centres[1::2]  # (clusters, D)
-        lean = _lean(placed, direction, cluster)  # (N,)
-        # Stable sorts: by lean first, then by cluster, so each cluster keeps its own places.
-        by_lean = torch.argsort(lean, descending=True, stable=True)
-        places = by_lean[torch.argsort(cluster[by_lean], stable=True)]
+        places = torch.argsort(_keys(cluster, _lean(placed, direction, cluster)), stable=True)
+        # index_select copies rows whole, which [] does not.
         order, placed = order[places], placed.index_select(0, places)
-        centres = _means(placed, halves)
-    new_bounds = torch.stack([starts, middle], dim=1).reshape(-1)
-    return order, torch.cat([new_bounds, bounds[-1:]])
+        centres = _means(placed, *pieces)
+    return order, placed
 
 
 def _first_centres(
-    vectors: Tensor, order: Tensor, starts: Tensor, sizes: Tensor, generator: torch.Generator
-) -> Tensor:
-    draws = torch.rand(len(starts), 2, generator=generator, dtype=torch.float64).to(order.device)
-    first = (draws[:, 0] * sizes).long()
+    starts: NDArray[np.int64], sizes: NDArray[np.int64], generator: torch.Generator
+) -> NDArray[np.int64]:
+    """(2 clusters,) places of two members of each cluster; of an empty one, any place."""
+    draws = torch.rand(len(starts), 2, generator=generator, dtype=torch.float64).numpy()
+    first = (draws[:, 0] * sizes).astype(np.int64)
     # The second centre is another member: a shift of 1 .. size - 1.
-    shift = 1 + (draws[:, 1] * (sizes - 1).clamp(min=1)).long()
-    second = (first + shift) % sizes.clamp(min=1)
-    picks = torch.stack([first, second], dim=1) + starts[:, None]
-    return vectors[order[picks.clamp(max=len(order) - 1).reshape(-1)]].float()
+    shift = 1 + (draws[:, 1] * (sizes - 1).clip(min=1)).astype(np.int64)
+    second = (first + shift) % sizes.clip(min=1)
+    picks = np.stack([first, second], axis=1) + starts[:, None]
+    places: NDArray[np.int64] = picks.clip(max=starts[-1] + sizes[-1] - 1).reshape(-1)
+    return places
+
+
+def _keys(cluster: Tensor, lean: Tensor) -> Tensor:
+    """One int64 for each point that rises with its cluster, then as its lean falls.
+
+    Sorting by it equals a stable sort by lean, then one by cluster, at the cost of one.
+    """
+    bits = (0.0 - lean).view(torch.int32)  # 0.0 - 0.0 is 0.0: no negative zero beside it
+    rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats fall as integers; turn them
+    return (cluster << 32) + rising
 
 
 def _lean(placed: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
@@ -81,11 +107,29 @@ def _lean(placed: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
         (part.float() * direction.index_select(0, own)).sum(dim=1)
         for part, own in zip(placed.split(block), cluster.split(block), strict=True)
     ]
-    return torch.cat(parts) if parts else placed.new_zeros(0)
+    return torch.cat(parts)
 
 
-def _means(placed: Tensor, sizes: Tensor) -> Tensor:
-    """Unit means of consecutive runs of rows; sizes (n,) add up to N."""
-    return torch.nn.functional.normalize(
-        torch.segment_reduce(placed.float(), "sum", lengths=sizes), dim=1
-    )
+def _pieces(sizes: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Runs of rows cut in pieces: the length of each piece, and the pieces of each run."""
+    counts = np.maximum(1, -(-sizes // ROWS_PER_PIECE))
+    lengths = np.full(counts.sum(), ROWS_PER_PIECE)
+    lengths[np.cumsum(counts) - 1] = sizes - (counts - 1) * ROWS_PER_PIECE
+    return _send(lengths, device), _send(counts, device)
+
+
+def _means(placed: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
+    """Unit means of consecutive runs of rows, given as pieces.
+
+    In two steps because a GPU gives a run and a column to one thread: two runs of a million rows
+    would keep a few hundred threads busy for a second.
+    """
+    # unsafe: without the check of the lengths, for which the host would wait.
+    sums = torch.segment_reduce(placed.float(), "sum", lengths=lengths, unsafe=True)
+    sums = torch.segment_reduce(sums, "sum", lengths=counts, unsafe=True)
+    return torch.nn.functional.normalize(sums, dim=1)
+
+
+def _send(array: NDArray[np.int64], device: torch.device) -> Tensor:
+    """To the device, behind the work that is queued there, without waiting for it."""
+    return torch.from_numpy(array).to(device, non_blocking=True)

@@ -114,19 +114,18 @@ class TwoPass:
         device = queries.device
         bias = torch.zeros(self.n_padded, device=device)
         bias[len(self.vectors) :] = -torch.inf
-        if len(retired):
-            bias[torch.from_numpy(retired).to(device)] = -torch.inf
+        bias.index_fill_(0, _send(retired, device), -torch.inf)
         counts = np.bincount(pairs[:, 0], minlength=len(queries))
         # Queries that lose about as many labels go together: all of a block look equally wide.
         order = np.argsort(counts, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        held = torch.from_numpy(pairs).to(device)
-        owners, by_owner = torch.from_numpy(rank).to(device)[held[:, 0]].sort(stable=True)
+        held = _send(pairs, device)
+        owners, by_owner = _send(rank, device)[held[:, 0]].sort(stable=True)
         labels = held[by_owner, 1]
         counts = counts[order]
         ends = np.concatenate([[0], np.cumsum(counts)])
-        queries = queries[torch.from_numpy(order).to(device)]
+        queries = queries[_send(order, device)]
         found = []
         for start, stop, width in self._blocks(counts, k, widen):
             here = slice(int(ends[start]), int(ends[stop]))
@@ -258,3 +257,10 @@ def drop_pairs_(
     # A pair that is no candidate meets some other score, and leaves it as it is.
     value = torch.where(listed[at] == wanted, -torch.inf, torch.inf)
     scores.view(-1).scatter_reduce_(0, at * GROUP + place, value, "amin")
+
+
+def _send(array: NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    """To the device, behind the work that is queued there, without waiting for it."""
+    # torch warns about read-only memory even if nobody writes.
+    owned = array if array.flags.writeable else array.copy()
+    return torch.from_numpy(owned).to(device, non_blocking=True)

@@ -17,9 +17,9 @@ from umpteen.data.samplers import cluster_levels, step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest
-from umpteen.index.exact import ExactIndex
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
+from umpteen.training.mining import mine
 
 FILES = ("order.npy", "bounds.npy", "negatives.npy")
 
@@ -99,14 +99,7 @@ class Refresher:
         else:
             assert model.label_vectors is not None
             labels = torch.nn.functional.normalize(model.label_vectors.detach(), dim=1)
-        rows = np.repeat(np.arange(self.targets.shape[0]), np.diff(self.targets.indptr))
-        known = np.column_stack([rows, self.targets.indices.astype(np.int64)])
-        excluded = np.concatenate([known, self.filters])
-        found = np.zeros((len(self.queries), 0), np.int32)
-        if self.negatives_kept:
-            index = ExactIndex.build(labels)
-            top = index.search(queries, self.negatives_kept, exclude=excluded)
-            found = top.rows.astype(np.int32)
+        found = mine(queries, labels, self.targets, self.filters, self.negatives_kept)
         if self.tell_labels is not None:
             self.tell_labels(labels)
         return found
