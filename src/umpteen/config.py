@@ -178,12 +178,39 @@ class ValidationConfig:
 
 
 @dataclass(frozen=True)
+class AugmentConfig:
+    """Label texts as further training queries (Gandalf); nothing of it touches metrics."""
+
+    method: str = "none"
+    """``none``, or how label texts get their targets: ``gandalf`` (co-occurrence), ``self`` (the
+    label alone), ``walks`` (random walks with restart), ``glas`` (symmetric, through a sigmoid)."""
+    delta: float | None = None
+    """Targets must be above this; left out, 0.1 for gandalf and walks, 0 for glas."""
+    rows: str = "added"
+    """``added`` to the queries, ``only`` label rows, or ``sampled``: as many rows as there are
+    queries, drawn from both."""
+    share: float = 1.0
+    """Of the labels to take."""
+    order: str = "random"
+    """Which labels a share takes: ``random`` ones, or the rarest first (``tail``)."""
+    most_positives: int = 1000
+    """Queries with more labels are left out of co-occurrence; 0 for no limit."""
+    most_queries: int = 10000
+    """Labels with more queries are counted on so many, drawn; 0 for no limit."""
+    walk_steps: int = 400
+    """Steps of each label's random walk."""
+    restart: float = 0.8
+    """How often a step of the walk starts again from the label."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """A whole run."""
 
     seed: int = 17
     """Decides every draw."""
     data: DataConfig = DataConfig()
+    augment: AugmentConfig = AugmentConfig()
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     model: ModelConfig = ModelConfig()
     loss: LossConfig = field(default_factory=LossConfig)
@@ -207,6 +234,9 @@ class RunConfig:
 
 CHOICES = {
     "data.text": ("title", "all"),
+    "augment.method": ("none", "gandalf", "self", "walks", "glas"),
+    "augment.rows": ("added", "only", "sampled"),
+    "augment.order": ("random", "tail"),
     "encoder.pooling": ("mean", "first"),
     "encoder.table": ("auto", "static", "random"),
     "model.label_init": ("text", "zeros"),
@@ -251,6 +281,9 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "both left out, or both above 0 and below 1000",
         constants == (None, None) or all(v is not None and 0 < v < 1000 for v in constants),
     )
+    delta = c.augment.delta
+    below = delta is None or 0 <= delta < 1
+    yield "augment.delta", delta, "left out, or at least 0 and below 1", below
     doubling = c.batches.double_epochs
     whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in doubling)
     rising = whole and list(doubling) == sorted(set(doubling))
@@ -266,19 +299,21 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
         "pool.chunk_tokens", "pool.memory_mib",
         "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
+        "augment.share", "augment.walk_steps",
     ):  # fmt: skip
         yield key, get(c, key), "above 0", get(c, key) > 0
     for key in (
         "seed", "pool.negatives", "pool.most_labels", "pool.extra_positives",
         "batches.cluster_size", "batches.first_refresh", "train.lr_labels", "train.weight_decay",
         "train.clip_norm", "train.threads", "train.checkpoint_seconds", "validation.most",
-        "validation.patience", "loss.bce",
+        "validation.patience", "loss.bce", "augment.most_positives", "augment.most_queries",
     ):  # fmt: skip
         yield key, get(c, key), "0 or more", get(c, key) >= 0
     for key in ("train.lr_encoder", "train.lr_heads"):
         yield key, get(c, key), "0 or more", get(c, key) is None or get(c, key) >= 0
     for key in (
         "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
+        "augment.share", "augment.restart",
     ):  # fmt: skip
         yield key, get(c, key), "between 0 and 1", 0 <= get(c, key) <= 1
     for key in ("model.dropout", "model.label_dropout", "validation.share"):

@@ -47,14 +47,15 @@ def around_preset(values: Mapping[str, Any], preset: str, dataset: str) -> dict[
 
     Args:
         values: What the preset says.
-        preset: Its name; a file's name has no settings of its own here.
+        preset: Its name, with or without ``gandalf-`` before it; a file's name has no settings of
+            its own here.
         dataset: The data set's name.
 
     Returns:
         The values together.
     """
     about = tomllib.loads(dataset_text(dataset))
-    own = about.get("presets", {}).get(preset, {})
+    own = about.get("presets", {}).get(preset.removeprefix("gandalf-"), {})
     return lay_over(lay_over(about.get("defaults", {}), values), own)
 
 

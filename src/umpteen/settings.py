@@ -19,6 +19,8 @@ from umpteen.registry import suggest
 
 TOML_NAMES: dict[type, str] = {tuple: "a list", dict: "a table"}
 """What a TOML file calls the kinds whose Python name would mislead."""
+WITH_GANDALF = "gandalf-"
+"""Before a preset's name: the same with label texts as training rows."""
 
 
 def from_mapping(values: Mapping[str, Any], *, source: str) -> RunConfig:
@@ -69,6 +71,8 @@ def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[
 def read_preset(name: str) -> dict[str, Any]:
     """The values of a preset by name, or of a TOML file (or a run's config.json) by path.
 
+    ``gandalf-NAME`` is the preset NAME with label texts as training rows.
+
     Raises:
         ConfigError: If there is neither.
     """
@@ -76,6 +80,10 @@ def read_preset(name: str) -> dict[str, Any]:
     if path.suffix in (".toml", ".json"):
         return _read_file(path)
     known = preset_names()
+    if name not in known and name.startswith(WITH_GANDALF):
+        values = read_preset(name.removeprefix(WITH_GANDALF))
+        values["augment"] = {"method": "gandalf", **values.get("augment", {})}
+        return values
     if name not in known:
         raise ConfigError(
             f"preset {name!r} is not known. Known: {', '.join(known)}; or name a .toml file."

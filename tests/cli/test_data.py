@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from umpteen.cli import main
+from umpteen.cli.data import ELSEWHERE
 from umpteen.data.formats import FORMATS, load_dataset
 
 TRAIN = [
@@ -133,7 +134,7 @@ def test_convert_refuses_to_overwrite_and_leaves_nothing_behind(folder, tmp_path
 
 
 def test_other_commands_work_when_build_is_not_there(folder, monkeypatch):
-    monkeypatch.setattr("umpteen.cli.data._BUILD", "umpteen.cli.not_there")
+    monkeypatch.setitem(ELSEWHERE, "build", "umpteen.cli.not_there")
     assert run("check", folder).exit_code == 0
     result = run("--help")
     assert result.exit_code == 0

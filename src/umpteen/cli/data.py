@@ -1,4 +1,4 @@
-"""``umpteen data``: check, stats, convert, and build from a file of its own. Only words here."""
+"""``umpteen data``: check, stats and convert; other commands from their files. Only words here."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ import click
 from umpteen.cli._options import format_option, json_option, say, sentences, write_json, write_table
 from umpteen.errors import DataError
 
-_BUILD = "umpteen.cli.data_build"
+ELSEWHERE = {
+    "augment": "umpteen.cli.data_augment",
+    "build": "umpteen.cli.data_build",
+}
+"""Commands with a file of their own, imported when they are called or listed."""
 
 
 class DataGroup(click.Group):
-    """Imports ``build``, whose sources are many, only when it is called or listed."""
+    """Imports the commands of ``ELSEWHERE`` late."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands, by name."""
-        more = ["build"] if importlib.util.find_spec(_BUILD) else []
-        return sorted([*self.commands, *more])
+        there = [name for name, file in ELSEWHERE.items() if importlib.util.find_spec(file)]
+        return sorted([*self.commands, *there])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """One command."""
-        if cmd_name == "build" and importlib.util.find_spec(_BUILD):
-            command: click.Command = importlib.import_module(_BUILD).build
+        if importlib.util.find_spec(ELSEWHERE.get(cmd_name, "umpteen.cli.not_there")):
+            module = importlib.import_module(ELSEWHERE[cmd_name])
+            command: click.Command = getattr(module, cmd_name)
             return command
         return super().get_command(ctx, cmd_name)
 
@@ -79,9 +84,18 @@ def check(path: str, data_format: str | None, as_json: bool) -> None:
 @click.option(
     "--plot", metavar="FILE", help="Also draw label frequencies to a .png or .svg (extra plot)."
 )
+@click.option("--label", metavar="ID", help="Show the labels that come most often with this one.")
+@click.option("-n", "most", type=int, default=10, show_default=True, help="How many of those.")
 @sentences
-def stats(path: str, data_format: str | None, as_json: bool, plot: str | None) -> None:
-    """Counts of DATA and the label-frequency picture, head to tail."""
+def stats(
+    path: str,
+    data_format: str | None,
+    as_json: bool,
+    plot: str | None,
+    label: str | None,
+    most: int,
+) -> None:
+    """Counts of DATA and the label-frequency picture, or one label's strongest correlations."""
     if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg"):
         raise click.UsageError(f"--plot must name a .png or .svg file, not {plot!r}")
     from umpteen.data.formats import load_dataset
@@ -90,6 +104,9 @@ def stats(path: str, data_format: str | None, as_json: bool, plot: str | None) -
     from umpteen.metrics.bins import frequency_bins
 
     dataset = load_dataset(path, data_format)
+    if label is not None:
+        _show_neighbours(dataset, label, most, as_json, plot)
+        return
     bins = frequency_bins(dataset.label_counts, BINS) if "train" in dataset else None
     found = describe(dataset, bins)
     if as_json:
@@ -120,6 +137,20 @@ def convert(path: str, out: str, to: str, data_format: str | None) -> None:
     if lost:
         say(f"{to} cannot hold: {lost}.")
     say(f"Wrote {out}")
+
+
+def _show_neighbours(dataset: Any, label: str, most: int, as_json: bool, plot: str | None) -> None:
+    from umpteen.data.augment import neighbours as near
+
+    found = near.neighbours(dataset, label, most=most)
+    if as_json:
+        write_json(found)
+    else:
+        for line in near.draw_neighbours(found):
+            click.echo(line)
+    if plot is not None:
+        near.draw_neighbours_file(found, plot)
+        say(f"Wrote {plot}")
 
 
 def _print_stats(found: dict[str, Any]) -> None:

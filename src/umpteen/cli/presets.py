@@ -27,7 +27,7 @@ def presets(as_json: bool) -> None:
         write_json({"presets": methods, "datasets": datasets})
         return
     write_table(["--preset", "what it is"], [[n, s] for n, s in methods.items()])
-    click.echo()
+    click.echo("gandalf-NAME is any of them with label texts as training rows.\n")
     write_table(["--dataset", "settings for it"], [[n, s] for n, s in datasets.items()])
 
 

@@ -57,10 +57,7 @@ def draw_file(dataset: Dataset, bins: NDArray[np.int64], path: str | Path) -> No
         UmpteenError: If the name ends otherwise.
         MissingExtra: If matplotlib is not installed.
     """
-    path = Path(path)
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in KINDS:
-        raise UmpteenError(f"{path} must end in .png or .svg; other kinds are not drawn")
+    kind = drawing_kind(path)
     figures = require("matplotlib.figure", extra="plot")
     counts = dataset.label_counts
     figure = figures.Figure(figsize=(10, 4), layout="constrained")
@@ -70,6 +67,18 @@ def draw_file(dataset: Dataset, bins: NDArray[np.int64], path: str | Path) -> No
     figure.suptitle(f"{dataset.name}: {len(counts)} labels")
     with atomic_file(path) as temporary:
         figure.savefig(temporary, format=kind, dpi=150)
+
+
+def drawing_kind(path: str | Path) -> str:
+    """``png`` or ``svg``, by the end of a file's name.
+
+    Raises:
+        UmpteenError: If it ends otherwise.
+    """
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in KINDS:
+        raise UmpteenError(f"{path} must end in .png or .svg; other kinds are not drawn")
+    return kind
 
 
 def _draw_ranks(axes: Any, counts: NDArray[np.int64], bins: NDArray[np.int64]) -> None:

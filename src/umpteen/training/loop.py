@@ -119,8 +119,11 @@ class LossWatch:
             event.synchronize()
         value = float(loss)
         if not math.isfinite(value):
-            rows = np.sort(self._source_rows(batch.queries)).tolist()
+            rows = np.sort(self._source_rows(batch.queries))
+            texts = int((rows < 0).sum())  # of labels, which have no row in the user's data
+            rows = rows[rows >= 0].tolist()
             shown = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
+            shown += f" and {texts} label texts" if texts else ""
             raise TrainingStopped(
                 f"the loss became {value} at step {info['step']} (epoch {info['epoch']}), in the "
                 f"batch of the {len(rows)} training rows {shown} (counted from 0)"

@@ -90,7 +90,7 @@ def new_loop(
     s = settings
     if s.train.frozen:
         freeze_(model)
-    train = data.dataset["train"]
+    train = data.train
     targets = train.filtered_targets()
     # Against all labels there is nothing to draw, so nothing is mined.
     mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
@@ -191,7 +191,7 @@ def _loss_of(
             ranks=ranks,
         )
     if bank is not None:
-        train = data.dataset["train"]
+        train = data.train
         return BankLoss(
             losses,
             data.labels,

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config import RunConfig
+from umpteen.data.augment.graph import GraphOptions, now_and_then
+from umpteen.data.augment.rows import Augmented, augment
 from umpteen.data.dataset import Dataset, Propensity, Split, hold_out_validation
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
@@ -27,7 +29,9 @@ class Prepared:
     """The data as training sees it."""
 
     dataset: Dataset
-    """With a validation split, if one is held out."""
+    """With a validation split, if one is held out; before augmentation, as metrics need it."""
+    train: Split
+    """What is trained on: the train split, with label texts among its rows if settings say so."""
     tokenizer: Any
     queries: TokenStore
     labels: TokenStore
@@ -67,8 +71,17 @@ def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
         config: The run's settings.
 
     Returns:
-        Rows counted from 0.
+        Rows counted from 0; -1 - l for the text of label row l.
     """
+    own = _kept_rows(dataset, config)
+    if config.augment.method == "none":
+        return own
+    rows = augmented(training_splits(dataset, config), config).sources
+    return np.where(rows < 0, rows, own[np.maximum(rows, 0)])
+
+
+def _kept_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
+    """The rows of the user's train split that are not held out."""
     train = dataset["train"]
     if "validation" in dataset:
         return np.arange(len(train))
@@ -105,12 +118,13 @@ def prepare(
         The prepared data.
     """
     which = config.data.text
+    train = augmented(dataset, config, say=say).split
 
     def store(texts: list[str], what: str) -> TokenStore:
         say(f"tokens of {len(texts):,} {what}")
         return tokenize(texts, tokenizer, max_tokens=config.data.max_tokens, folder=cache)
 
-    queries = store(dataset["train"].texts(which), "training queries")
+    queries = store(train.texts(which), "training queries")
     labels = store(dataset.labels.encoder_texts(which), "labels")
     validation = None
     if "validation" in dataset:
@@ -120,10 +134,48 @@ def prepare(
         digest.update((part.key if part is not None else "-").encode())
     digest.update(dataset.labels.fingerprint.encode())
     for name in sorted(dataset.splits):
-        targets = dataset[name].targets
-        for array in (targets.indptr, targets.indices, targets.data, dataset[name].filters):
+        split = train if name == "train" else dataset[name]
+        targets = split.targets
+        for array in (targets.indptr, targets.indices, targets.data, split.filters):
             digest.update(np.ascontiguousarray(array).tobytes())
-    return Prepared(dataset, tokenizer, queries, labels, validation, digest.hexdigest()[:32])
+    fingerprint = digest.hexdigest()[:32]
+    return Prepared(dataset, train, tokenizer, queries, labels, validation, fingerprint)
+
+
+def augmented(dataset: Dataset, config: RunConfig, *, say: Say = lambda text: None) -> Augmented:
+    """The rows to train on; the train split as it is where settings name no augmentation.
+
+    Args:
+        dataset: From ``training_splits``.
+        config: The run's settings.
+        say: Told what is being done.
+
+    Returns:
+        Rows with their sources; a pure function of the arguments.
+    """
+    part, train = config.augment, dataset["train"]
+    if part.method == "none":
+        return Augmented(train, np.arange(len(train)))
+    found = augment(
+        train,
+        dataset.labels,
+        method=part.method,
+        rows=part.rows,
+        share=part.share,
+        order=part.order,
+        options=GraphOptions(
+            delta=part.delta,
+            most_positives=part.most_positives,
+            most_queries=part.most_queries,
+            walk_steps=part.walk_steps,
+            restart=part.restart,
+            seed=config.seed,
+        ),
+        tell=now_and_then(say, "label rows with targets"),
+    )
+    for sentence in found.sentences():
+        say(sentence)
+    return found
 
 
 def default_cache() -> Path:

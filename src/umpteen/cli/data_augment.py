@@ -1,0 +1,106 @@
+"""``umpteen data augment``: a data set with label texts among its training queries. Only words."""
+
+from __future__ import annotations
+
+import click
+
+from umpteen.cli._options import format_option, say, sentences
+from umpteen.data.augment import SUMMARIES
+
+# \b keeps click from filling the list into a paragraph.
+HELP = "\n".join(
+    [
+        "Write DATA into the new folder OUT with label texts as further training queries.\n",
+        "Targets come from DATA's train split. Where DATA has no validation split, one is held out",
+        "first, as umpteen train would. Measure on DATA, not on OUT: label frequencies and",
+        "propensities belong to the data before augmentation. To train, the setting",
+        "augment.method does the same without a copy.\n",
+        "\b\nMethods:",
+        *(f"  {name:8} {summary}" for name, summary in SUMMARIES.items()),
+    ]
+)
+
+
+@click.command(help=HELP)
+@click.argument("path", metavar="DATA")
+@click.argument("out", metavar="OUT")
+@click.option("--method", default="gandalf", show_default=True, metavar="NAME")
+@click.option("--delta", type=float, help="Targets must be above this.  [default: the method's]")
+@click.option(
+    "--rows",
+    type=click.Choice(["added", "only", "sampled"]),
+    default="added",
+    show_default=True,
+    help="Label rows beside the queries, alone, or as many rows as queries drawn from both.",
+)
+@click.option("--share", type=float, default=1.0, show_default=True, help="Of the labels to take.")
+@click.option(
+    "--order",
+    type=click.Choice(["random", "tail"]),
+    default="random",
+    show_default=True,
+    help="Which labels a share takes: random ones, or the rarest first.",
+)
+@click.option("--most-positives", type=int, default=1000, show_default=True, metavar="N",
+              help="Leave queries with more labels out of co-occurrence; 0 for none.")  # fmt: skip
+@click.option("--most-queries", type=int, default=10000, show_default=True, metavar="N",
+              help="Count frequent labels on so many of their queries; 0 for all.")  # fmt: skip
+@click.option("--walk-steps", type=int, default=400, show_default=True, help="Of each walk.")
+@click.option("--restart", type=float, default=0.8, show_default=True, help="Of a walk's steps.")
+@click.option("--validation-share", type=float, default=0.03, show_default=True,
+              help="Of train to hold out where DATA has no validation split.")  # fmt: skip
+@click.option("--seed", type=int, default=17, show_default=True, help="Decides every draw.")
+@click.option("--to", default="jsonl", show_default=True, metavar="FORMAT", help="What to write.")
+@format_option
+@sentences
+def augment(
+    path: str,
+    out: str,
+    method: str,
+    rows: str,
+    share: float,
+    order: str,
+    validation_share: float,
+    seed: int,
+    to: str,
+    data_format: str | None,
+    delta: float | None,
+    most_positives: int,
+    most_queries: int,
+    walk_steps: int,
+    restart: float,
+) -> None:
+    """Write an augmented copy (see HELP)."""
+    import dataclasses
+
+    from umpteen.data.augment import rows as augmenting
+    from umpteen.data.augment.graph import GraphOptions, now_and_then
+    from umpteen.data.dataset import hold_out_validation
+    from umpteen.data.formats import FORMATS, load_dataset
+    from umpteen.data.formats.features import losses
+    from umpteen.files import atomic_folder
+    from umpteen.registry import resolve
+
+    part = resolve(FORMATS, to, kind="format")
+    # The folder comes first: an OUT that exists is refused before the work, not after.
+    with atomic_folder(out) as folder:
+        data = load_dataset(path, data_format)
+        data = hold_out_validation(data, share=validation_share, most=2000, seed=seed)
+        found = augmenting.augment(
+            data["train"],
+            data.labels,
+            method=method,
+            rows=rows,
+            share=share,
+            order=order,
+            options=GraphOptions(delta, most_positives, most_queries, walk_steps, restart, seed),
+            tell=now_and_then(say, "label rows with targets", seconds=2),
+        )
+        made = dataclasses.replace(data, splits={**data.splits, "train": found.split})
+        part.write(made, folder)
+    for sentence in found.sentences():
+        say(sentence)
+    lost = losses(made, part.HOLDS)
+    if lost:
+        say(f"{to} cannot hold: {lost}.")
+    say(f"Wrote {out}; measure runs on {path}, whose label frequencies are the real ones.")
