@@ -6,7 +6,7 @@ from importlib import resources
 
 import click
 
-from umpteen.cli._options import json_option, sentences, write_json, write_table
+from umpteen.cli._options import json_option, say, sentences, write_json, write_table
 
 
 @click.command()
@@ -27,8 +27,9 @@ def presets(as_json: bool) -> None:
         write_json({"presets": methods, "datasets": datasets})
         return
     write_table(["--preset", "what it is"], [[n, s] for n, s in methods.items()])
-    click.echo("gandalf-NAME is any of them with label texts as training rows.\n")
+    click.echo()
     write_table(["--dataset", "settings for it"], [[n, s] for n, s in datasets.items()])
+    say("\ngandalf-NAME is any preset with label texts as training rows.")
 
 
 def _summary(text: str) -> str:
