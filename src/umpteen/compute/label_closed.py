@@ -9,6 +9,7 @@ of any size has rows of one length, which matrix units like.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import torch
@@ -29,7 +30,7 @@ class SummaryFunctions(Protocol):
     """Block-sized tensors alive at once, in float32."""
 
     def summarise(self, scores: Tensor) -> Tensor:
-        """(C, B) to (B,)."""
+        """(C, B) to (n, B), in parts that are yet to be merged."""
 
     def merge(self, parts: Tensor) -> Tensor:
         """(n, B) to (B,)."""
@@ -43,7 +44,7 @@ class SummaryFunctions(Protocol):
     def summarise_and_slopes_(
         self, scores: Tensor, factor: Tensor, kind: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Both at once, for a summary whose slopes do not depend on the other labels."""
+        """Parts of it and the slopes at once, for a summary whose slopes do not depend on the other labels."""
 
 
 class LogSumExp:
@@ -52,7 +53,7 @@ class LogSumExp:
     copies = 4
 
     def summarise(self, scores: Tensor) -> Tensor:  # noqa: D102
-        return torch.logsumexp(scores, dim=0)
+        return torch.logsumexp(scores, dim=0, keepdim=True)
 
     def merge(self, parts: Tensor) -> Tensor:  # noqa: D102
         return torch.logsumexp(parts, dim=0)
@@ -74,7 +75,7 @@ class SoftplusSum:
     copies = 4
 
     def summarise(self, scores: Tensor) -> Tensor:  # noqa: D102
-        return softplus(scores).sum(dim=0)
+        return softplus(scores).sum(dim=0, keepdim=True)
 
     def merge(self, parts: Tensor) -> Tensor:  # noqa: D102
         return parts.sum(dim=0)
@@ -95,6 +96,10 @@ PLAIN: dict[str, SummaryFunctions] = {"logsumexp": LogSumExp(), "softplus": Soft
 
 def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
     """What computes a summary there, by its name in ``types.ScoreSummary``."""
+    if device.type == "cuda" and dtype == torch.float32 and find_spec("triton") is not None:
+        from umpteen.compute.label_kernels import KERNELS
+
+        return KERNELS[name]
     return PLAIN[name]
 
 
@@ -109,7 +114,9 @@ class ClosedStream(LabelStream):
         self.shift: Tensor | None = None
         """(B,) this rank's summary, where the slopes need it."""
         self.parts: list[Tensor] | None = None
-        """(B,) of each block that is done, where one pass does all."""
+        """(n, B) of each block that is done, where one pass does all."""
+        kind = torch.promote_types(self.factors, torch.float32)
+        self.nothing = torch.full((), float("-inf"), dtype=kind, device=self.pairs.rows.device)
 
     def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rounded = queries.to(self.factors)
@@ -119,7 +126,7 @@ class ClosedStream(LabelStream):
             scores = self._turned(rounded, block, start, stop, part)
             parts.append(self.functions.summarise(scores))
             del scores
-        summary = self.functions.merge(torch.stack(parts))  # (B,)
+        summary = self.functions.merge(torch.cat(parts))  # (B,)
         self.shift = summary.masked_fill(torch.isneginf(summary), 0.0)
         return queries.new_zeros(()), summary.view(1, -1, 1), self._found(rounded, labels)
 
@@ -135,7 +142,7 @@ class ClosedStream(LabelStream):
             self._exchange(queries.new_zeros(1, self.n_queries, 1), found)
             self.parts = []
             gradient = self.replay(queries, labels, weight, by_queries, apply)
-            summary = self.functions.merge(torch.stack(self.parts))
+            summary = self.functions.merge(torch.cat(self.parts))
             return self._exchange(summary.view(1, -1, 1), found), gradient
 
     def _replay(
@@ -173,19 +180,18 @@ class ClosedStream(LabelStream):
 
     def _turned(self, queries: Tensor, block: Tensor, start: int, stop: int, part: slice) -> Tensor:
         """Scores (C, B) with -inf at whatever does not count in the summary."""
-        scores = multiply(block, queries.T, torch.promote_types(self.factors, torch.float32))
-        nothing = torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device)
+        scores = multiply(block, queries.T, self.nothing.dtype)
         if self.ignored is not None:
             pairs = self.ignored.between(start, stop)
             if pairs.start < pairs.stop:
                 places = self.ignored.cols[pairs] - start, self.ignored.rows[pairs]
-                scores.index_put_(places, nothing)
+                scores.index_put_(places, self.nothing)
         assert self.of_queries is not None
         absent = self.of_queries.absent
         if part.start < part.stop:
             places = self._places(part, start)
             if not self.form.over_positives:
-                scores.index_put_(places, nothing)
+                scores.index_put_(places, self.nothing)
             elif absent is not None:
                 scores.index_put_(places, scores[places] + absent[part])
         return scores

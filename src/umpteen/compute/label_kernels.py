@@ -1,0 +1,159 @@
+"""Summaries of a block of scores and their slopes as Triton kernels: one pass over the block each.
+
+They equal ``label_closed.PLAIN`` up to the rounding of float32 and the order of sums. The products
+around them stay with the vendor's library, which multiplies faster than a kernel of ours would; see
+docs/performance.md. Imported only where Triton is there.
+"""
+
+# Types of a kernel's arguments are the compiler's to find.
+# ruff: noqa: ANN001, ANN202
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 16
+"""Labels of a tile."""
+COLS = 128
+"""Queries of a tile; a program goes down all its labels with the same queries."""
+STRIP = 256
+"""Labels of a program."""
+
+
+@triton.jit
+def _softplus(scores):
+    # log1p of a small number by its series: 1 + t would lose it, and a million labels have many.
+    t = tl.exp(-tl.abs(scores))
+    series = t * (1.0 - t * (0.5 - t * (0.3333333333 - t * 0.25)))
+    return tl.maximum(scores, 0.0) + tl.where(t < 0.03, series, tl.log(1.0 + t))
+
+
+@triton.jit
+def _summarise(
+    scores,
+    parts,
+    n_labels,
+    n_queries,
+    SOFTPLUS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STRIP: tl.constexpr,
+):
+    strip = tl.program_id(0)
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    inside = cols < n_queries
+    first = strip * STRIP
+    most = tl.full((COLS,), float("-inf"), tl.float32)
+    total = tl.full((COLS,), 0.0, tl.float32)
+    for offset in range(0, STRIP, ROWS):
+        rows = first + offset + tl.arange(0, ROWS)
+        there = (rows < n_labels)[:, None] & inside[None, :]
+        places = rows[:, None].to(tl.int64) * n_queries + cols[None, :]
+        tile = tl.load(scores + places, mask=there, other=float("-inf"))
+        if SOFTPLUS:
+            total += tl.sum(_softplus(tile), axis=0)
+        else:
+            higher = tl.maximum(most, tl.max(tile, axis=0))
+            base = tl.where(higher == float("-inf"), 0.0, higher)  # or -inf minus itself
+            total = total * tl.exp(most - base) + tl.sum(tl.exp(tile - base[None, :]), axis=0)
+            most = higher
+    if not SOFTPLUS:
+        # log 0 is -inf where no label counts.
+        total = tl.where(total > 0.0, most + tl.log(tl.where(total > 0.0, total, 1.0)), most)
+    tl.store(parts + strip * n_queries + cols, total, mask=inside)
+
+
+@triton.jit
+def _slopes(
+    scores,
+    slopes,
+    parts,
+    shift,
+    factor,
+    n_labels,
+    n_queries,
+    SOFTPLUS: tl.constexpr,
+    SUMMARY: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STRIP: tl.constexpr,
+):
+    strip = tl.program_id(0)
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    inside = cols < n_queries
+    first = strip * STRIP
+    weights = tl.load(factor + cols, mask=inside, other=0.0)[None, :]
+    if not SOFTPLUS:
+        base = tl.load(shift + cols, mask=inside, other=0.0)[None, :]
+    total = tl.full((COLS,), 0.0, tl.float32)
+    for offset in range(0, STRIP, ROWS):
+        rows = first + offset + tl.arange(0, ROWS)
+        there = (rows < n_labels)[:, None] & inside[None, :]
+        places = rows[:, None].to(tl.int64) * n_queries + cols[None, :]
+        tile = tl.load(scores + places, mask=there, other=float("-inf"))
+        if SOFTPLUS:  # noqa: SIM108 (decided when compiled)
+            value = weights / (1.0 + tl.exp(-tile))
+        else:
+            value = weights * tl.exp(tile - base)
+        if SUMMARY:
+            total += tl.sum(_softplus(tile), axis=0)
+        tl.store(slopes + places, value.to(slopes.dtype.element_ty), mask=there)
+    if SUMMARY:
+        tl.store(parts + strip * n_queries + cols, total, mask=inside)
+
+
+class KernelSummary:
+    """A ``label_closed.SummaryFunctions`` for float32 scores, contiguous (C, B)."""
+
+    copies = 2
+
+    def __init__(self, *, softplus: bool) -> None:
+        self._softplus = softplus
+
+    def summarise(self, scores: Tensor) -> Tensor:
+        """(C, B) to (n, B) in parts, reading the scores once."""
+        grid, parts = self._layout(scores)
+        _summarise[grid](
+            scores, parts, *scores.shape,
+            SOFTPLUS=self._softplus, ROWS=ROWS, COLS=COLS, STRIP=STRIP,
+        )  # fmt: skip
+        return parts
+
+    def merge(self, parts: Tensor) -> Tensor:
+        """(n, B) to (B,)."""
+        return parts.sum(dim=0) if self._softplus else torch.logsumexp(parts, dim=0)
+
+    def slopes_(self, scores: Tensor, shift: Tensor, factor: Tensor, kind: torch.dtype) -> Tensor:
+        """(C, B) to (C, B), reading the scores once and writing each slope once."""
+        return self._run(scores, shift, factor, kind, summary=False)[1]
+
+    def summarise_and_slopes_(
+        self, scores: Tensor, factor: Tensor, kind: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Both in the same pass."""
+        assert self._softplus
+        return self._run(scores, factor, factor, kind, summary=True)
+
+    def _run(
+        self, scores: Tensor, shift: Tensor, factor: Tensor, kind: torch.dtype, *, summary: bool
+    ) -> tuple[Tensor, Tensor]:
+        grid, parts = self._layout(scores)
+        slopes = torch.empty_like(scores, dtype=kind)
+        _slopes[grid](
+            scores, slopes, parts, shift.contiguous(), factor.contiguous(), *scores.shape,
+            SOFTPLUS=self._softplus, SUMMARY=summary, ROWS=ROWS, COLS=COLS, STRIP=STRIP,
+        )  # fmt: skip
+        return parts, slopes
+
+    def _layout(self, scores: Tensor) -> tuple[tuple[int, int], Tensor]:
+        n_labels, n_queries = scores.shape
+        strips = max(1, triton.cdiv(n_labels, STRIP))
+        parts = scores.new_empty(strips, n_queries)
+        return (strips, triton.cdiv(n_queries, COLS)), parts
+
+
+KERNELS = {"logsumexp": KernelSummary(softplus=False), "softplus": KernelSummary(softplus=True)}
