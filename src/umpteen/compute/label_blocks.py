@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from umpteen.compute import label_fp8
 from umpteen.compute.label_closed import ClosedStream, closed_functions
 from umpteen.compute.label_products import ApplyBlock, BlockGradient, factor_type
 from umpteen.compute.label_stream import LabelStream
@@ -23,6 +24,7 @@ from umpteen.compute.sharding import Shards, all_here
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.types import Positives
 
+PRECISIONS = ("fp32", "bf16", "fp8")
 MEMORY_BYTES = 1 << 29
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
 LABEL_COPIES = 3  # the block's own labels: cast, and their gradient twice
@@ -79,7 +81,9 @@ def streamed_loss(
             ``summary`` says how to do with fewer copies. Inputs, their gradients and the P
             positives' scores come on top.
         shards: Which labels each rank holds, where there are several.
-        precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``.
+        precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``; or
+            ``fp8``, which is bf16 but for the scores of objectives with a named summary, from
+            queries to labels, where B and D are multiples of 16: see ``label_fp8`` for the errors.
 
     Returns:
         A scalar; it can be differentiated once.
@@ -168,6 +172,10 @@ def _prepare(
     precision: str,
 ) -> tuple[Tensor, LabelStream]:
     """The scaled queries, and the stream with its block size."""
+    if precision not in PRECISIONS:
+        raise UmpteenError(
+            f"precision {precision!r} is not known; it is one of {', '.join(PRECISIONS)}"
+        )
     dtype = torch.promote_types(at_least_float32(queries).dtype, at_least_float32(labels).dtype)
     queries = queries.to(dtype) * scale
     shards = all_here(len(labels)) if shards is None else shards
@@ -181,7 +189,8 @@ def _prepare(
     summary = getattr(objective, "summary", None)
     if summary is not None and forward == 1.0:
         functions = closed_functions(summary.function, queries.device, dtype)
-        stream: LabelStream = ClosedStream(*given, summary=summary, functions=functions)
+        eight = precision == "fp8" and label_fp8.fits(*queries.shape)
+        stream: LabelStream = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
         copies = functions.copies
     else:
         stream, copies = LabelStream(*given), COPIES

@@ -16,11 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from umpteen.compute import label_fp8
 from umpteen.compute.label_products import ApplyBlock, multiply
 from umpteen.compute.label_stream import LabelStream
+from umpteen.compute.precision import at_least_float32
 from umpteen.types import ScoreSummary
 
 PAIRS_AT_ONCE = 1 << 13
+USE_KERNELS = True
+"""Whether GPUs take the kernels; turned off to compare."""
 
 
 class SummaryFunctions(Protocol):
@@ -44,7 +48,7 @@ class SummaryFunctions(Protocol):
     def summarise_and_slopes_(
         self, scores: Tensor, factor: Tensor, kind: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Parts of it and the slopes at once, for a summary whose slopes do not depend on the other labels."""
+        """Parts of it and the slopes at once, where slopes do not depend on the other labels."""
 
 
 class LogSumExp:
@@ -53,7 +57,7 @@ class LogSumExp:
     copies = 4
 
     def summarise(self, scores: Tensor) -> Tensor:  # noqa: D102
-        return torch.logsumexp(scores, dim=0, keepdim=True)
+        return torch.logsumexp(at_least_float32(scores), dim=0, keepdim=True)
 
     def merge(self, parts: Tensor) -> Tensor:  # noqa: D102
         return torch.logsumexp(parts, dim=0)
@@ -61,7 +65,7 @@ class LogSumExp:
     def slopes_(  # noqa: D102
         self, scores: Tensor, shift: Tensor, factor: Tensor, kind: torch.dtype
     ) -> Tensor:
-        return scores.sub_(shift).exp_().mul_(factor).to(kind)
+        return at_least_float32(scores).sub_(shift).exp_().mul_(factor).to(kind)
 
     def summarise_and_slopes_(  # noqa: D102
         self, scores: Tensor, factor: Tensor, kind: torch.dtype
@@ -75,7 +79,7 @@ class SoftplusSum:
     copies = 4
 
     def summarise(self, scores: Tensor) -> Tensor:  # noqa: D102
-        return softplus(scores).sum(dim=0, keepdim=True)
+        return softplus(at_least_float32(scores)).sum(dim=0, keepdim=True)
 
     def merge(self, parts: Tensor) -> Tensor:  # noqa: D102
         return parts.sum(dim=0)
@@ -83,7 +87,7 @@ class SoftplusSum:
     def slopes_(  # noqa: D102
         self, scores: Tensor, shift: Tensor, factor: Tensor, kind: torch.dtype
     ) -> Tensor:
-        return scores.sigmoid_().mul_(factor).to(kind)
+        return at_least_float32(scores).sigmoid_().mul_(factor).to(kind)
 
     def summarise_and_slopes_(  # noqa: D102
         self, scores: Tensor, factor: Tensor, kind: torch.dtype
@@ -96,7 +100,8 @@ PLAIN: dict[str, SummaryFunctions] = {"logsumexp": LogSumExp(), "softplus": Soft
 
 def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
     """What computes a summary there, by its name in ``types.ScoreSummary``."""
-    if device.type == "cuda" and dtype == torch.float32 and find_spec("triton") is not None:
+    fits = USE_KERNELS and device.type == "cuda" and dtype == torch.float32
+    if fits and find_spec("triton") is not None:
         from umpteen.compute.label_kernels import KERNELS
 
         return KERNELS[name]
@@ -106,20 +111,24 @@ def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> Sum
 class ClosedStream(LabelStream):
     """A loss from queries to labels by an objective with a named summary."""
 
-    def __init__(self, *given: Any, summary: ScoreSummary, functions: SummaryFunctions) -> None:
+    def __init__(
+        self, *given: Any, summary: ScoreSummary, functions: SummaryFunctions, fp8: bool = False
+    ) -> None:
         super().__init__(*given)
-        self.form, self.functions = summary, functions
+        self.form, self.functions, self.fp8 = summary, functions, fp8
         first, last = self.pair_bounds[self.ranks.rank : self.ranks.rank + 2]
         self.own_pairs = slice(int(first), int(last))
         self.shift: Tensor | None = None
         """(B,) this rank's summary, where the slopes need it."""
         self.parts: list[Tensor] | None = None
         """(n, B) of each block that is done, where one pass does all."""
-        kind = torch.promote_types(self.factors, torch.float32)
+        kind = torch.bfloat16 if fp8 else torch.promote_types(self.factors, torch.float32)
+        self.codes: label_fp8.Codes | None = None
+        """Of the queries, where scores are made of eight-bit factors."""
         self.nothing = torch.full((), float("-inf"), dtype=kind, device=self.pairs.rows.device)
 
     def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rounded = queries.to(self.factors)
+        rounded = self._rounded(queries)
         parts = []
         for start, stop, part in self._blocks():
             block = self._block(labels, start, stop).to(self.factors)
@@ -154,7 +163,7 @@ class ClosedStream(LabelStream):
         apply_block: ApplyBlock | None,
     ) -> None:
         assert self.cached is not None
-        rounded = queries.to(self.factors)
+        rounded = self._rounded(queries)
         factor = self.cached[0][0, :, 0] * gradient  # (B,)
         at_positives = self._positive_slopes(factor, gradient)  # (P,)
         for start, stop, part in self._blocks():
@@ -180,7 +189,10 @@ class ClosedStream(LabelStream):
 
     def _turned(self, queries: Tensor, block: Tensor, start: int, stop: int, part: slice) -> Tensor:
         """Scores (C, B) with -inf at whatever does not count in the summary."""
-        scores = multiply(block, queries.T, self.nothing.dtype)
+        if self.codes is not None:
+            scores = label_fp8.multiply_codes(label_fp8.Codes(block), self.codes)
+        else:
+            scores = multiply(block, queries.T, self.nothing.dtype)
         if self.ignored is not None:
             pairs = self.ignored.between(start, stop)
             if pairs.start < pairs.stop:
@@ -196,13 +208,20 @@ class ClosedStream(LabelStream):
                 scores.index_put_(places, scores[places] + absent[part])
         return scores
 
+    def _rounded(self, queries: Tensor) -> Tensor:
+        rounded = queries.to(self.factors)
+        if self.fp8:
+            self.codes = label_fp8.Codes(rounded)
+        return rounded
+
     def _places(self, part: slice, start: int) -> tuple[Tensor, Tensor]:
         return self.pairs.cols[part] - start, self.pairs.rows[part]
 
     def _found(self, queries: Tensor, labels: Tensor) -> Tensor:
         """The scores of this rank's positives (P,), 0 for a dropped one.
 
-        From the rounded factors, so that they differ from the blocks' by the order of adding only.
+        From the rounded factors, so that they differ from the blocks' by the order of adding only
+        (and by the blocks' rounding, where those are of eight bits).
         """
         kind = torch.promote_types(self.factors, torch.float32)
         rows = self.pairs.rows[self.own_pairs].split(PAIRS_AT_ONCE)

@@ -53,7 +53,7 @@ def _summarise(
         rows = first + offset + tl.arange(0, ROWS)
         there = (rows < n_labels)[:, None] & inside[None, :]
         places = rows[:, None].to(tl.int64) * n_queries + cols[None, :]
-        tile = tl.load(scores + places, mask=there, other=float("-inf"))
+        tile = tl.load(scores + places, mask=there, other=float("-inf")).to(tl.float32)
         if SOFTPLUS:
             total += tl.sum(_softplus(tile), axis=0)
         else:
@@ -94,7 +94,7 @@ def _slopes(
         rows = first + offset + tl.arange(0, ROWS)
         there = (rows < n_labels)[:, None] & inside[None, :]
         places = rows[:, None].to(tl.int64) * n_queries + cols[None, :]
-        tile = tl.load(scores + places, mask=there, other=float("-inf"))
+        tile = tl.load(scores + places, mask=there, other=float("-inf")).to(tl.float32)
         if SOFTPLUS:  # noqa: SIM108 (decided when compiled)
             value = weights / (1.0 + tl.exp(-tile))
         else:
@@ -107,7 +107,7 @@ def _slopes(
 
 
 class KernelSummary:
-    """A ``label_closed.SummaryFunctions`` for float32 scores, contiguous (C, B)."""
+    """A ``label_closed.SummaryFunctions`` for float32 or bfloat16 scores, contiguous (C, B)."""
 
     copies = 2
 
@@ -152,7 +152,7 @@ class KernelSummary:
     def _layout(self, scores: Tensor) -> tuple[tuple[int, int], Tensor]:
         n_labels, n_queries = scores.shape
         strips = max(1, triton.cdiv(n_labels, STRIP))
-        parts = scores.new_empty(strips, n_queries)
+        parts = scores.new_empty(strips, n_queries, dtype=torch.float32)
         return (strips, triton.cdiv(n_queries, COLS)), parts
 
 

@@ -64,7 +64,7 @@ def descend(labels: Tensor, rate: float) -> ApplyBlock:
 def factor_type(labels: Tensor, precision: str, whole: torch.dtype) -> torch.dtype:
     """What the factors of products are rounded to; see ``label_blocks.streamed_loss``."""
     half = labels.dtype == torch.bfloat16 and labels.is_cuda
-    return torch.bfloat16 if half or precision == "bf16" else whole
+    return whole if precision == "fp32" and not half else torch.bfloat16
 
 
 def multiply(left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
