@@ -4,6 +4,12 @@ The vectors come from a first pass without a graph; when the loss has sent its g
 them, each chunk is encoded again, with a graph and the same random numbers, and its share of the
 gradient goes through it. Costs a second forward pass; memory is one chunk's, whatever their number.
 No loss and no model here.
+
+In float64 the gradients are those of encoding with the graph. In bfloat16 they differ by rounding:
+the same text in a chunk of another size may be multiplied by another kernel, whose sums have
+another order, so an activation may be rounded to the neighbouring number, 2^-8 of itself away; and
+a weight's gradient is summed within chunks in bfloat16 products and across them in float32. Errors
+of 2^-8 that are independent leave a whole gradient within about 1% of its length.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Scores from eight-bit factors: a matrix unit multiplies them at twice the rate of bfloat16.
 
-A number has three bits of fraction, so rounding moves it by up to 1/16 of itself; a score has D such
-errors of either sign and is off by 0.038 |q| |l| / sqrt(D) (root mean square; a test holds it), 20
-times what bfloat16 factors bring. Rounding reads and writes the labels, which costs about what the
-product saves while the label vectors are kept in anything wider.
+A number has three bits of fraction, so rounding moves it by up to 1/16 of itself; a score has D
+such errors of either sign and is off by 0.038 |q| |l| / sqrt(D) (root mean square; a test holds
+it), 20 times what bfloat16 factors bring. Rounding reads and writes the labels, which costs more
+than the product saves while the label vectors are kept in anything wider.
 """
 
 from __future__ import annotations
