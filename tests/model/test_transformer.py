@@ -59,15 +59,6 @@ def test_first_pooling_equals_the_padded_forward_of_the_library(tiny_bert, texts
     torch.testing.assert_close(ours(tiny_bert, texts, "first"), hidden[:, 0], rtol=1e-4, atol=1e-5)
 
 
-def test_the_padding_id_does_not_matter_behind_the_mask(tiny_bert, texts):
-    tokens = encode(texts, load_tokenizer(str(tiny_bert)), max_tokens=32)
-    network = load_network(str(tiny_bert)).eval()
-    with torch.no_grad():
-        first = TransformerEncoder(network, pad_id=0)(tokens)
-        other = TransformerEncoder(network, pad_id=4)(tokens)
-    torch.testing.assert_close(first, other, rtol=1e-4, atol=1e-5)
-
-
 def test_an_unknown_pooling_and_an_unknown_place_are_errors(tiny_bert, tmp_path):
     with pytest.raises(ConfigError, match="pooling 'max' is not known. Known: mean, first"):
         TransformerEncoder(load_network(str(tiny_bert)), pooling="max")

@@ -9,19 +9,21 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 
-from umpteen.errors import ConfigError
+from umpteen.compute.group_attention import BACKENDS
+from umpteen.compute.precision import at_least_float32
+from umpteen.errors import ConfigError, UmpteenError
 from umpteen.model.encoder import length_groups, pad, to_device
+from umpteen.model.packed import Form, packed_form
+from umpteen.model.packed_forward import encode_packed
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
 
-# Without cuDNN's attention: a call took some 10 ms of host time, by our reading to plan for a shape
-# it had not seen, and batches of ragged texts hardly ever repeat one.
 MASK_GIVEN = "umpteen_sdpa"
 """The library's attention of the same kernels, with masks decided here."""
-ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class TransformerEncoder(nn.Module):
@@ -29,7 +31,9 @@ class TransformerEncoder(nn.Module):
 
     What it is for: the best accuracy, on a GPU; small ones (MiniLM) also predict well on a CPU.
     When to take its neighbour: without a GPU or a download, ``bag`` or ``convolution``.
-    Cost: texts are sorted by length and padded in a few groups, so time follows real tokens.
+    Cost: time follows real tokens. BERT, MiniLM, DistilBERT, RoBERTa, XLM-R and MPNet run on packed
+    tokens, without padding (``model/packed.py``); others are sorted by length and padded in a few
+    groups. Packed, equal texts of a call are encoded once: while training they share one dropout.
 
     Args:
         network: A Hugging Face model whose first output is (B, T, dim).
@@ -62,8 +66,25 @@ class TransformerEncoder(nn.Module):
         return None
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim)."""
+        """Ragged tokens of B texts to (B, dim).
+
+        Raises:
+            UmpteenError: If a text is longer than the network's table of positions.
+        """
+        form = packed_form(self.network)
         lengths = np.diff(tokens.offsets)
+        if form is None or not _packable(form, tokens, lengths):
+            return self._padded(tokens, lengths)
+        if lengths.max() > form.most_tokens:
+            raise UmpteenError(
+                f"a text has {lengths.max()} tokens, and the encoder has positions for "
+                f"{form.most_tokens}; use a smaller data.max_tokens"
+            )
+        training = self.network.training
+        return encode_packed(form, tokens, pooling=self.pooling, training=training)
+
+    def _padded(self, tokens: Ragged, lengths: NDArray[np.int64]) -> Tensor:
+        """The same by the network's own code."""
         order = np.argsort(lengths, kind="stable")
         device = next(self.network.parameters()).device
         parts = []
@@ -71,11 +92,11 @@ class TransformerEncoder(nn.Module):
             ids, mask = pad(tokens, order[group], pad_id=self.pad_id)
             token_mask = to_device(mask, device)
             attended = None if mask.all() else token_mask.long()
-            with sdpa_kernel(ATTENTION):
+            with sdpa_kernel(BACKENDS):
                 hidden = self.network(input_ids=to_device(ids, device), attention_mask=attended)[
                     0
                 ]  # (b, T, dim)
-            parts.append(POOLINGS[self.pooling](hidden.float(), token_mask))
+            parts.append(POOLINGS[self.pooling](at_least_float32(hidden), token_mask))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return torch.cat(parts)[to_device(back, device)]  # (B, dim)
@@ -94,6 +115,13 @@ class TransformerEncoder(nn.Module):
     def load(cls, folder: Path, options: dict[str, Any]) -> Self:
         """Read what ``save`` wrote, or any local Hugging Face folder."""
         return cls(load_network(str(folder)), **options)
+
+
+def _packable(form: Form, tokens: Ragged, lengths: NDArray[np.int64]) -> bool:
+    """Texts of at least one token, none of which the network would treat as padding."""
+    if not len(lengths) or lengths.min() == 0:
+        return False
+    return form.padding is None or not (np.asarray(tokens.ids) == form.padding).any()
 
 
 def load_network(name: str) -> nn.Module:

@@ -1,0 +1,54 @@
+"""Parameters cast to the dtype of computation, many in a few launches, some joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _Cast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, sizes: list[int], *parameters: Tensor) -> Any:
+        groups = _split(parameters, sizes)
+        ctx.rows = [[len(p) for p in group] for group in groups]
+        ctx.like = parameters[0].dtype
+        out = [g[0].new_empty(sum(map(len, g)), *g[0].shape[1:], dtype=dtype) for g in groups]
+        parts = [part for o, rows in zip(out, ctx.rows, strict=True) for part in o.split(rows)]
+        torch._foreach_copy_(parts, list(parameters))
+        return tuple(out)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        parts = list(chain(*(g.split(rows) for g, rows in zip(gradients, ctx.rows, strict=True))))
+        out = [torch.empty_like(part, dtype=ctx.like) for part in parts]
+        torch._foreach_copy_(out, parts)
+        return (None, None, *out)
+
+
+def cast_weights(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype) -> list[Tensor]:
+    """Each group of parameters as one tensor.
+
+    Equals ``[torch.cat(group).to(dtype) for group in groups]``.
+
+    Args:
+        groups: Parameters of one dtype and device; within a group they differ in rows alone.
+        dtype: What to cast to.
+
+    Returns:
+        One tensor per group.
+    """
+    parameters = [p for group in groups for p in group]
+    return list(_Cast.apply(dtype, [len(group) for group in groups], *parameters))
+
+
+def _split(parameters: Sequence[Tensor], sizes: list[int]) -> list[Sequence[Tensor]]:
+    groups, start = [], 0
+    for size in sizes:
+        groups.append(parameters[start : start + size])
+        start += size
+    return groups

@@ -1,0 +1,41 @@
+"""Random bits inside Triton kernels, drawn from a seed that lies on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kept(seed: Any, rows: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr, threshold: Any) -> Any:
+    """Which elements of a block dropout keeps: (ROWS, COLUMNS) bool.
+
+    An element's bit depends on the seed, its row and its column alone, so a backward kernel with
+    the same columns draws the same ones. A call of Philox gives four numbers, and all are used.
+
+    Args:
+        seed: A number, loaded from the device.
+        rows: (ROWS,) the rows' numbers, any integers that tell rows apart.
+        ROWS: Their number, a power of two.
+        COLUMNS: A power of two, at least 4.
+        threshold: The share that is dropped, times 2 ** 31.
+    """
+    QUARTER: tl.constexpr = COLUMNS // 4
+    counters = rows[:, None] * QUARTER + tl.arange(0, QUARTER)[None, :]
+    a, b, c, d = tl.randint4x(seed, counters, 7)  # seven rounds pass the usual batteries of tests
+    ab = tl.join(_above(a, threshold), _above(b, threshold))
+    cd = tl.join(_above(c, threshold), _above(d, threshold))
+    return tl.reshape(tl.join(ab, cd), (ROWS, COLUMNS)) != 0
+
+
+@triton.jit
+def _above(bits: Any, threshold: Any) -> Any:
+    # 31 bits, so that every threshold is an ordinary integer; bytes, as they change threads next.
+    return ((bits >> 1).to(tl.int32) >= threshold).to(tl.int8)
+
+
+def drop_threshold(rate: float) -> int:
+    """What ``kept`` compares with, for a share of elements to drop in [0, 1)."""
+    return int(rate * 2**31)

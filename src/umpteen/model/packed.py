@@ -1,0 +1,210 @@
+"""Which Hugging Face networks can run on packed tokens, and where each keeps its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer's own modules, and how much its dropouts drop."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    output: nn.Linear
+    attention_norm: nn.LayerNorm
+    up: nn.Linear
+    down: nn.Linear
+    output_norm: nn.LayerNorm
+    attention_rate: float
+    """Of the attention's shares."""
+    context_rate: float
+    """Of what the attention adds."""
+    output_rate: float
+    """Of what the feed-forward part adds."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A network of the BERT family, taken apart."""
+
+    word: nn.Embedding
+    position: nn.Embedding
+    kind: nn.Embedding | None
+    """Token types, of which every token has the first."""
+    norm: nn.LayerNorm
+    rate: float
+    """Dropout of the embeddings."""
+    first_position: int
+    """The position of a text's first token."""
+    padding: int | None
+    """A token that the network gives no position of its own, if there is one."""
+    heads: int
+    layers: tuple[Layer, ...]
+    bias: Callable[[int], Tensor] | None = None
+    """The longest text's length T to (heads, T, T), which is added to the attention's scores."""
+
+    @property
+    def most_tokens(self) -> int:
+        """The longest text there are positions for."""
+        return self.position.num_embeddings - self.first_position
+
+
+def packed_form(network: nn.Module) -> Form | None:
+    """The network taken apart; None where it must be run by its own code.
+
+    Its class must be in the table, and it must be what that class usually is: encoder, exact GELU,
+    absolute positions, whole heads, and no module wrapped or replaced.
+    """
+    describe = PACKED.get(type(network).__name__)
+    config: Any = getattr(network, "config", None)
+    if describe is None or not type(network).__module__.startswith("transformers."):
+        return None
+    usual = (
+        getattr(config, "position_embedding_type", "absolute") in ("absolute", None)
+        and not getattr(config, "is_decoder", False)
+        and not getattr(config, "add_cross_attention", False)
+        and _activation(config) == "gelu"
+    )
+    form = describe(network, config) if usual else None
+    return form if form is not None and _is_plain(form) else None
+
+
+def _activation(config: Any) -> Any:
+    return getattr(config, "hidden_act", None) or getattr(config, "activation", None)
+
+
+def _modules(form: Form) -> Iterator[tuple[nn.Module, type]]:
+    yield from ((form.word, nn.Embedding), (form.position, nn.Embedding), (form.norm, nn.LayerNorm))
+    if form.kind is not None:
+        yield form.kind, nn.Embedding
+    for layer in form.layers:
+        for linear in (layer.query, layer.key, layer.value, layer.output, layer.up, layer.down):
+            yield linear, nn.Linear
+        yield layer.attention_norm, nn.LayerNorm
+        yield layer.output_norm, nn.LayerNorm
+
+
+def _is_plain(form: Form) -> bool:
+    """Nothing wrapped (adapters, quantization), nothing pruned, one dtype and device."""
+    width = form.word.embedding_dim
+    whole = (width, width)
+    return (
+        bool(form.layers)
+        and width % form.heads == 0
+        and all(type(module) is expected for module, expected in _modules(form))
+        and all(
+            linear.bias is not None and linear.weight.shape == whole
+            for layer in form.layers
+            for linear in (layer.query, layer.key, layer.value, layer.output)
+        )
+        and len({(p.dtype, p.device) for m, _ in _modules(form) for p in m.parameters()}) == 1
+    )
+
+
+def _bert(network: Any, config: Any) -> Form:
+    embeddings = network.embeddings
+    layers = tuple(
+        Layer(
+            query=layer.attention.self.query,
+            key=layer.attention.self.key,
+            value=layer.attention.self.value,
+            output=layer.attention.output.dense,
+            attention_norm=layer.attention.output.LayerNorm,
+            up=layer.intermediate.dense,
+            down=layer.output.dense,
+            output_norm=layer.output.LayerNorm,
+            attention_rate=layer.attention.self.dropout.p,
+            context_rate=layer.attention.output.dropout.p,
+            output_rate=layer.output.dropout.p,
+        )
+        for layer in network.encoder.layer
+    )
+    return _form(embeddings, embeddings.token_type_embeddings, config.num_attention_heads, layers)
+
+
+def _distilbert(network: Any, config: Any) -> Form:
+    layers = tuple(
+        Layer(
+            query=layer.attention.q_lin,
+            key=layer.attention.k_lin,
+            value=layer.attention.v_lin,
+            output=layer.attention.out_lin,
+            attention_norm=layer.sa_layer_norm,
+            up=layer.ffn.lin1,
+            down=layer.ffn.lin2,
+            output_norm=layer.output_layer_norm,
+            attention_rate=layer.attention.dropout.p,
+            context_rate=0.0,
+            output_rate=layer.ffn.dropout.p,
+        )
+        for layer in network.transformer.layer
+    )
+    return _form(network.embeddings, None, config.n_heads, layers)
+
+
+def _mpnet(network: Any, config: Any) -> Form:
+    layers = tuple(
+        Layer(
+            query=layer.attention.attn.q,
+            key=layer.attention.attn.k,
+            value=layer.attention.attn.v,
+            output=layer.attention.attn.o,
+            attention_norm=layer.attention.LayerNorm,
+            up=layer.intermediate.dense,
+            down=layer.output.dense,
+            output_norm=layer.output.LayerNorm,
+            attention_rate=layer.attention.attn.dropout.p,
+            context_rate=layer.attention.dropout.p,
+            output_rate=layer.output.dropout.p,
+        )
+        for layer in network.encoder.layer
+    )
+    encoder = network.encoder
+
+    def bias(longest: int) -> Tensor:
+        places = torch.arange(longest, device=encoder.relative_attention_bias.weight.device)
+        buckets = encoder.relative_position_bucket(places[None, :] - places[:, None])
+        found: Tensor = encoder.relative_attention_bias(buckets).permute(2, 0, 1)
+        return found
+
+    return _form(network.embeddings, None, config.num_attention_heads, layers, bias)
+
+
+def _form(
+    embeddings: Any,
+    kind: nn.Embedding | None,
+    heads: int,
+    layers: tuple[Layer, ...],
+    bias: Callable[[int], Tensor] | None = None,
+) -> Form:
+    # RoBERTa and its like number positions from behind the padding token's id.
+    padding = embeddings.position_embeddings.padding_idx
+    return Form(
+        word=embeddings.word_embeddings,
+        position=embeddings.position_embeddings,
+        kind=kind,
+        norm=embeddings.LayerNorm,
+        rate=embeddings.dropout.p,
+        first_position=0 if padding is None else padding + 1,
+        padding=padding,
+        heads=heads,
+        layers=layers,
+        bias=bias,
+    )
+
+
+PACKED: dict[str, Callable[[Any, Any], Form]] = {
+    "BertModel": _bert,
+    "DistilBertModel": _distilbert,
+    "RobertaModel": _bert,
+    "XLMRobertaModel": _bert,
+    "MPNetModel": _mpnet,
+}
+"""How to take a network apart, by the name of its class."""

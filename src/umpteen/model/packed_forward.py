@@ -1,0 +1,198 @@
+"""The forward pass of a BERT-like network on packed tokens: no padding in any matrix product.
+
+The sum that runs through the layers is kept in the dtype of computation (bfloat16 under autocast),
+norms are reckoned in float32. With Triton on a GPU the fused kernels of ``compute/`` run, elsewhere
+torch's own operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, embedding, gelu, layer_norm, linear
+
+from umpteen.compute.cast_weights import cast_weights
+from umpteen.compute.group_attention import group_attention
+from umpteen.compute.precision import at_least_float32
+from umpteen.compute.text_mean import text_mean
+from umpteen.extras import installed
+from umpteen.model.packed import Form, Layer
+from umpteen.model.packed_plan import Plan, make_plan
+from umpteen.types import Ragged
+
+LONGEST_HEAD = 128  # what a tile's kernel keeps of a head
+
+
+def encode_packed(
+    form: Form, tokens: Ragged, *, pooling: str, training: bool, fused: bool | None = None
+) -> Tensor:
+    """Vectors of texts, equal to those of the network's own padded forward pass.
+
+    Equal texts are encoded once; with dropout they share one draw.
+
+    Args:
+        form: The network.
+        tokens: Ragged tokens of B texts of at least one token each, NumPy.
+        pooling: ``"mean"`` or ``"first"``.
+        training: Whether dropouts drop.
+        fused: Whether to run the Triton kernels; None to decide by device.
+
+    Returns:
+        (B, width), float32 at least.
+    """
+    device = form.word.weight.device
+    if fused is None:
+        fused = device.type == "cuda" and installed("triton")
+    dtype = form.word.weight.dtype
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+    size = form.word.embedding_dim // form.heads
+    plan = make_plan(tokens, device, in_tiles=fused and form.bias is None and size <= LONGEST_HEAD)
+    starts = plan.offsets[:-1] if pooling == "first" else None
+    with torch.autocast(device.type, enabled=False):
+        run = _fused if fused else _plain
+        hidden = run(form, plan, dtype, training, starts)
+        if starts is None:
+            summed = torch.promote_types(dtype, torch.float32)
+            shares = plan.offsets.diff().to(summed).reciprocal()
+            vectors = text_mean(hidden, plan.texts, plan.offsets, shares, fused=fused)
+        else:
+            vectors = at_least_float32(hidden)
+        return vectors if plan.back is None else vectors[plan.back]
+
+
+def _embedded(form: Form, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Vectors of tokens, and those of their positions with that of the first token type."""
+    word = embedding(plan.ids, form.word.weight, form.word.padding_idx)
+    table = form.position.weight[form.first_position : form.first_position + plan.longest]
+    if form.kind is not None:
+        table = table + form.kind.weight[0]
+    return word, embedding(plan.places, table)
+
+
+def _plain(
+    form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
+) -> Tensor:
+    """All layers with torch's operations."""
+    word, position = _embedded(form, plan)
+    x = dropout(_norm(word + position, form.norm, dtype), form.rate, training)
+    bias = None if form.bias is None else form.bias(plan.longest)
+    for i, layer in enumerate(form.layers):
+        weights = _weights(layer, dtype)
+        query, query_bias, key, key_bias, value, value_bias, *others = weights
+        context = group_attention(
+            linear(x, query, query_bias),
+            linear(x, key, key_bias),
+            linear(x, value, value_bias),
+            plan.groups,
+            heads=form.heads,
+            rate=layer.attention_rate if training else 0.0,
+            bias=bias,
+        )
+        if starts is not None and i == len(form.layers) - 1:  # nobody looks at the others
+            context, x = context.index_select(0, starts), x.index_select(0, starts)
+        output, output_bias, up, up_bias, down, down_bias = others
+        added = dropout(linear(context, output, output_bias), layer.context_rate, training)
+        x = _norm(added + x, layer.attention_norm, dtype)
+        inner = gelu(linear(x, up, up_bias))
+        added = dropout(linear(inner, down, down_bias), layer.output_rate, training)
+        x = _norm(added + x, layer.output_norm, dtype)
+    return x
+
+
+def _weights(layer: Layer, dtype: torch.dtype) -> Sequence[Tensor]:
+    """Weight and bias of the six products, in the dtype of computation."""
+    linears = (layer.query, layer.key, layer.value, layer.output, layer.up, layer.down)
+    own = [p for module in linears for p in (module.weight, module.bias)]
+    return own if own[0].dtype == dtype else cast_weights([[p] for p in own], dtype)
+
+
+def _norm(x: Tensor, norm: nn.LayerNorm, dtype: torch.dtype) -> Tensor:
+    x = at_least_float32(x)
+    weight, bias = norm.weight.to(x.dtype), norm.bias.to(x.dtype)
+    return layer_norm(x, norm.normalized_shape, weight, bias, norm.eps).to(dtype)
+
+
+def _fused(
+    form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
+) -> Tensor:
+    """All layers with the kernels."""
+    from umpteen.compute.fused_feed_forward import feed_forward
+    from umpteen.compute.fused_norm import add_norm
+
+    word, position = _embedded(form, plan)
+    norm = form.norm
+    x = add_norm(word, None, position, norm.weight, norm.bias, eps=norm.eps, dtype=dtype)
+    x = dropout(x, form.rate, training)
+    weights = _joined_weights(form, dtype)
+    seeds = _seeds(form, x.device) if training else [None] * (3 * len(form.layers))
+    bias = None if form.bias is None else form.bias(plan.longest)
+    for i, layer in enumerate(form.layers):
+        attending, adding, feeding = seeds[3 * i : 3 * i + 3]
+        weight, weight_bias, output, up, up_bias, down = weights[6 * i : 6 * i + 6]
+        rate = layer.attention_rate if training else 0.0
+        context = _attend(linear(x, weight, weight_bias), plan, form.heads, rate, attending, bias)
+        if starts is not None and i == len(form.layers) - 1:  # nobody looks at the others
+            context, x = context.index_select(0, starts), x.index_select(0, starts)
+        norm = layer.attention_norm
+        x = add_norm(
+            linear(context, output), layer.output.bias, x, norm.weight, norm.bias, eps=norm.eps,
+            rate=layer.context_rate if training else 0.0, seed=adding, dtype=dtype,
+        )  # fmt: skip
+        norm = layer.output_norm
+        x = feed_forward(
+            x, up, up_bias, down, layer.down.bias, norm.weight, norm.bias, eps=norm.eps,
+            rate=layer.output_rate if training else 0.0, seed=feeding,
+        )  # fmt: skip
+    return x
+
+
+def _joined_weights(form: Form, dtype: torch.dtype) -> list[Tensor]:
+    """For each layer: queries', keys' and values' weights as one, their biases, and the others."""
+    groups: list[list[Tensor]] = []
+    for layer in form.layers:
+        three = (layer.query, layer.key, layer.value)
+        groups += [[m.weight for m in three], [m.bias for m in three], [layer.output.weight]]
+        groups += [[layer.up.weight], [layer.up.bias], [layer.down.weight]]
+    return cast_weights(groups, dtype)
+
+
+def _seeds(form: Form, device: torch.device) -> Sequence[Tensor]:
+    """Three for each layer, drawn by the device's generator: who sets that back gets them again.
+
+    They stay there, 16 bytes apart, so that all look alike to the kernels' compiler.
+    """
+    return torch.randint(1 << 62, (3 * len(form.layers), 2), device=device).unbind(0)
+
+
+def _attend(
+    fused: Tensor, plan: Plan, heads: int, rate: float, seed: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Short texts in tiles, and the others as torch does them."""
+    parts = []
+    if plan.tiled:
+        from umpteen.compute.tile_attention import tile_attention
+
+        part = fused[: plan.tiled]
+        parts.append(
+            tile_attention(part, plan.texts, plan.tiles, heads=heads, rate=rate, seed=seed)
+        )
+    if plan.tiled < len(fused):
+        queries, keys, values = fused[plan.tiled :].chunk(3, dim=1)
+        half = fused.dtype in (torch.float16, torch.bfloat16)
+        if half and fused.is_cuda and rate == 0 and bias is None:
+            from torch.nn.attention.varlen import varlen_attn
+
+            q, k, v = (t.unflatten(1, (heads, -1)) for t in (queries, keys, values))
+            most = plan.longest
+            context = varlen_attn(q, k, v, plan.rest, plan.rest, most, most)
+            assert isinstance(context, Tensor)
+            parts.append(context.flatten(1))
+        else:
+            groups = plan.groups
+            parts.append(
+                group_attention(queries, keys, values, groups, heads=heads, rate=rate, bias=bias)
+            )
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
