@@ -8,9 +8,11 @@ torch's own operations.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.amp import is_autocast_available
 from torch.nn.functional import dropout, embedding, gelu, layer_norm, linear
 
 from umpteen.compute.cast_weights import cast_weights
@@ -46,12 +48,13 @@ def encode_packed(
     if fused is None:
         fused = device.type == "cuda" and installed("triton")
     dtype = form.word.weight.dtype
-    if torch.is_autocast_enabled(device.type):
+    casting = is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    if casting:
         dtype = torch.get_autocast_dtype(device.type)
     size = form.word.embedding_dim // form.heads
     plan = make_plan(tokens, device, in_tiles=fused and form.bias is None and size <= LONGEST_HEAD)
     starts = plan.offsets[:-1] if pooling == "first" else None
-    with torch.autocast(device.type, enabled=False):
+    with torch.autocast(device.type, enabled=False) if casting else nullcontext():
         run = _fused if fused else _plain
         hidden = run(form, plan, dtype, training, starts)
         if starts is None:
