@@ -179,11 +179,13 @@ class ValidationConfig:
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """Label texts as further training queries (Gandalf); nothing of it touches metrics."""
+    """Label texts as further training queries (Gandalf) and its comparators; metrics stay out."""
 
     method: str = "none"
     """``none``, or how label texts get their targets: ``gandalf`` (co-occurrence), ``self`` (the
-    label alone), ``walks`` (random walks with restart), ``glas`` (symmetric, through a sigmoid)."""
+    label alone), ``walks`` (random walks with restart), ``glas`` (symmetric, through a sigmoid).
+    Without label rows: ``synonyms`` adds a copy of each query with other words, ``mixup`` mixes
+    the vectors and targets of queries, ``label-mixup`` those of queries and labels."""
     delta: float | None = None
     """Targets must be above this; left out, 0.1 for gandalf and walks, 0 for glas."""
     rows: str = "added"
@@ -201,6 +203,10 @@ class AugmentConfig:
     """Steps of each label's random walk."""
     restart: float = 0.8
     """How often a step of the walk starts again from the label."""
+    word_share: float = 0.2
+    """Of the words that ``synonyms`` replaces."""
+    alpha: float = 0.2
+    """Shares of a mixture are drawn from Beta(alpha, alpha)."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +240,16 @@ class RunConfig:
 
 CHOICES = {
     "data.text": ("title", "all"),
-    "augment.method": ("none", "gandalf", "self", "walks", "glas"),
+    "augment.method": (
+        "none",
+        "gandalf",
+        "self",
+        "walks",
+        "glas",
+        "synonyms",
+        "mixup",
+        "label-mixup",
+    ),  # fmt: skip
     "augment.rows": ("added", "only", "sampled"),
     "augment.order": ("random", "tail"),
     "encoder.pooling": ("mean", "first"),
@@ -284,6 +299,9 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
     delta = c.augment.delta
     below = delta is None or 0 <= delta < 1
     yield "augment.delta", delta, "left out, or at least 0 and below 1", below
+    mixed = c.augment.method in ("mixup", "label-mixup")
+    fits = not mixed or c.pool.scope == "batch"
+    yield "augment.method", c.augment.method, "another one unless pool.scope is batch", fits
     doubling = c.batches.double_epochs
     whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in doubling)
     rising = whole and list(doubling) == sorted(set(doubling))
@@ -299,7 +317,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
         "pool.chunk_tokens", "pool.memory_mib",
         "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
-        "augment.share", "augment.walk_steps",
+        "augment.share", "augment.walk_steps", "augment.alpha",
     ):  # fmt: skip
         yield key, get(c, key), "above 0", get(c, key) > 0
     for key in (
@@ -313,7 +331,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         yield key, get(c, key), "0 or more", get(c, key) is None or get(c, key) >= 0
     for key in (
         "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
-        "augment.share", "augment.restart",
+        "augment.share", "augment.restart", "augment.word_share",
     ):  # fmt: skip
         yield key, get(c, key), "between 0 and 1", 0 <= get(c, key) <= 1
     for key in ("model.dropout", "model.label_dropout", "validation.share"):

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from small_runs import SETTINGS, NanAfter, fit, outcome, steps, stop_at
 
-from umpteen.build import load_config
+from umpteen.build import load_config, resolve_open_settings
 from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.evaluation import evaluate
 from umpteen.model.frugal.tables import train_tokenizer
 from umpteen.settings import from_mapping, read_preset
 from umpteen.training import prepare
+from umpteen.training.parts import new_loop, new_model
 
 GANDALF = "augment.method=gandalf"
 
@@ -45,6 +46,16 @@ def test_held_out_queries_give_no_targets(tiny_data, tmp_path):
     expected = (y.T @ y).toarray() > 0
     np.fill_diagonal(expected, True)
     np.testing.assert_array_equal(found.train.targets[n:].toarray() > 0, expected)
+
+
+def test_label_rows_have_their_own_filter_pairs_not_those_of_the_queries(tiny_data, tmp_path):
+    changes = (GANDALF, "augment.rows=only", "pool.scope=all")
+    found, splits, _ = prepared(tiny_data, tmp_path, *changes)
+    config = resolve_open_settings(load_config(overrides=[*SETTINGS, *changes]))
+    model, _ = new_model(config, splits)
+    loop = new_loop(config, found, model, keep_refresh=lambda *_: None, precision="fp32")
+    assert len(splits["train"].filters)
+    assert not len(loop.maker.make(np.arange(40), 0).pool.ignored)
 
 
 def test_the_fingerprint_knows_the_augmentation(tiny_data, tmp_path):
@@ -145,7 +156,7 @@ def test_any_preset_has_a_name_with_gandalf():
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"method": "gandalv"}, "augment.method must be none, gandalf, self, walks or glas"),
+        ({"method": "gandalv"}, "augment.method must be none, gandalf, self, walks, glas, "),
         ({"rows": "all"}, "augment.rows must be added, only or sampled, not 'all'"),
         ({"order": "head"}, "augment.order must be random or tail"),
         ({"delta": 1.0}, "augment.delta must be left out, or at least 0 and below 1"),

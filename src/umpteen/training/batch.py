@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from umpteen.data.pool import Pool, PoolSource
 from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
+from umpteen.training.mixup import Mix, Mixing
 from umpteen.types import Ragged
 
 Rows = NDArray[np.int64]
@@ -29,6 +30,8 @@ class Batch:
     pool: Pool
     ready: Any = None
     """The CUDA event after which tensors made on another stream are there; None for none."""
+    mix: Mix | None = None
+    """What the queries' vectors are mixed with; the pool's positives are mixed already."""
 
 
 class BatchMaker:
@@ -40,6 +43,7 @@ class BatchMaker:
         pools: Draws the pools.
         seed: The run's seed.
         encode_labels: Whether the batch carries the tokens of its pool's labels.
+        mixing: Mixes queries, where that is wanted.
     """
 
     def __init__(
@@ -50,12 +54,14 @@ class BatchMaker:
         *,
         seed: int,
         encode_labels: bool,
+        mixing: Mixing | None = None,
     ) -> None:
         self._queries = queries
         self._labels = labels
         self._pools = pools
         self._seed = seed
         self._encode_labels = encode_labels
+        self._mixing = mixing
         self.negatives: NDArray[Any] | None = None
         """(N, H) mined hard negatives of each query, -1 where there is none."""
 
@@ -67,7 +73,10 @@ class BatchMaker:
         tokens = self._queries.take(queries)
         if self._encode_labels:
             tokens = join(tokens, self._labels.take(pool.labels[: pool.n_text]))
-        return Batch(queries, tokens, pool)
+        mix = None
+        if self._mixing is not None:
+            pool, mix = self._mixing(pool, len(queries), rng)
+        return Batch(queries, tokens, pool, mix=mix)
 
     def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
         """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""

@@ -23,6 +23,7 @@ from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.loop import Loop
+from umpteen.training.mixup import KINDS, Mixing
 from umpteen.training.on_ranks import refresh_on_first
 from umpteen.training.optim import Optimizers
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
@@ -150,10 +151,13 @@ def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
 def _maker(
     s: RunConfig, data: Prepared, model: Model, targets: sp.csr_matrix, ranks: Ranks
 ) -> BatchMaker | DeviceBatchMaker:
-    """On a GPU batches are made there; several ranks cut theirs on the host."""
+    """On a GPU batches are made there; several ranks, and mixed queries, need the host."""
     device = next(model.parameters()).device
-    there = device.type == "cuda" and ranks.world == 1
-    filters = data.dataset["train"].filters
+    mixing = None
+    if s.augment.method in KINDS and not s.train.frozen:
+        mixing = Mixing(s.augment.method, s.augment.alpha)
+    there = device.type == "cuda" and ranks.world == 1 and mixing is None
+    filters = data.train.filters
     options = {
         "positives_per_query": s.pool.positives,
         "negatives_per_query": s.pool.negatives,
@@ -168,11 +172,12 @@ def _maker(
     else:
         pools = PoolBuilder(targets, filters, **options)
     encode = "dual" in model.heads and s.pool.scope != "all" and not s.train.frozen
+    encode = encode or (mixing is not None and mixing.kind == "label-mixup")
     parts = (data.queries, data.labels, pools)
     if there:
         plan = getattr(model.encoder, "plan", None)
         return DeviceBatchMaker(*parts, device, seed=s.seed, encode_labels=encode, plan=plan)
-    return BatchMaker(*parts, seed=s.seed, encode_labels=encode)
+    return BatchMaker(*parts, seed=s.seed, encode_labels=encode, mixing=mixing)
 
 
 def _loss_of(

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from umpteen.config import RunConfig
 from umpteen.data.augment.graph import GraphOptions, now_and_then
 from umpteen.data.augment.rows import Augmented, augment
+from umpteen.data.augment.synonyms import replace_words
 from umpteen.data.dataset import Dataset, Propensity, Split, hold_out_validation
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
+from umpteen.training.mixup import KINDS
 
 Say = Callable[[str], None]
 
@@ -154,8 +156,11 @@ def augmented(dataset: Dataset, config: RunConfig, *, say: Say = lambda text: No
         Rows with their sources; a pure function of the arguments.
     """
     part, train = config.augment, dataset["train"]
-    if part.method == "none":
+    if part.method == "none" or part.method in KINDS:
         return Augmented(train, np.arange(len(train)))
+    if part.method == "synonyms":
+        say("synonyms of the words of training queries")
+        return _with_synonyms(train, part.word_share, config.seed)
     found = augment(
         train,
         dataset.labels,
@@ -176,6 +181,25 @@ def augmented(dataset: Dataset, config: RunConfig, *, say: Say = lambda text: No
     for sentence in found.sentences():
         say(sentence)
     return found
+
+
+def _with_synonyms(train: Split, share: float, seed: int) -> Augmented:
+    """Each query, then each query with other words and the same targets and filter pairs."""
+    from umpteen.model.frugal.tables import static_word_vectors
+
+    titles, contents = replace_words(
+        train.titles, train.contents, static_word_vectors, share=share, seed=seed
+    )
+    rows = np.arange(len(train))
+    both = train.select(np.concatenate([rows, rows]))
+    shifted = train.filters + np.array([len(train), 0])
+    split = dataclasses.replace(
+        both,
+        titles=[*train.titles, *titles],
+        contents=None if contents is None else [*(train.contents or []), *contents],
+        filters=np.concatenate([train.filters, shifted]),
+    )
+    return Augmented(split, np.concatenate([rows, rows]))
 
 
 def default_cache() -> Path:

@@ -33,6 +33,7 @@ from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
+from umpteen.training.mixup import KINDS
 from umpteen.training.on_ranks import cut_table_, whole_table
 from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import (
@@ -125,6 +126,11 @@ def train(
 
 
 def _require_for_ranks(settings: RunConfig) -> None:
+    if settings.augment.method in KINDS:
+        raise ConfigError(
+            f"several ranks mix no queries (augment.method={settings.augment.method}); "
+            "train with one rank"
+        )
     if settings.stage2 or settings.train.frozen or settings.pool.scope == "bank":
         raise ConfigError(
             "several ranks train neither a second stage, nor a frozen encoder, nor a bank of "

@@ -44,7 +44,7 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     # up to 0.004 / 0.05 = 0.08 in the exponent.
     encoded = at_least_float32(encoded)
     n_queries = len(batch.queries)
-    queries = encoded[:n_queries]
+    queries = encoded[:n_queries] if batch.mix is None else batch.mix.vectors(encoded)
     share = dual_share(model, losses)
     total = torch.zeros((), device=device)
     if "dual" in model.heads and share > 0:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -56,6 +58,23 @@ def load_static_table() -> tuple[Tokenizer, Tensor]:
     # The leading <s> is the same for every text and says nothing in a bag.
     tokenizer.post_processor = _no_special_tokens()
     return tokenizer, load_file(weights)["embedding.weight"].float()
+
+
+def static_word_vectors(words: Sequence[str]) -> NDArray[np.float32]:
+    """Words to the means of their tokens' vectors in the packaged static table: (V, 256).
+
+    Raises:
+        MissingExtra: If the package is not installed.
+    """
+    tokenizer, table = load_static_table()
+    found = [encoding.ids for encoding in tokenizer.encode_batch(list(words))]
+    lengths = torch.tensor([len(ids) for ids in found])
+    flat = torch.tensor([token for ids in found for token in ids], dtype=torch.int64)
+    offsets = torch.cumsum(lengths, 0) - lengths
+    means: NDArray[np.float32] = torch.nn.functional.embedding_bag(
+        flat, table, offsets, mode="mean"
+    ).numpy()
+    return means
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> Tokenizer:
