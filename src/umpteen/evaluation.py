@@ -52,7 +52,7 @@ def evaluate(
     them, from the run.
 
     Args:
-        model: A predictor.
+        model: A predictor; labels changed after its training do not count.
         data: The data set; its labels must be the model's.
         split: Which part.
         head: ``de``, ``clf``, ``combined``, or ``all``.
@@ -67,6 +67,7 @@ def evaluate(
         ConfigError: If the model has no such head, or a metric is not known.
     """
     part = data[split]
+    model = model.as_trained()
     model.labels.require_same(data.labels, ours="the run", theirs="the data")
     depth = max(
         [metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k] + [5]

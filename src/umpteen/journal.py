@@ -94,8 +94,11 @@ class Journal:
             return self._read()
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[Tail]:
+    def changing(self, *, despite_damage: bool = False) -> Iterator[Tail]:
         """Hold the journal alone while it is changed.
+
+        Args:
+            despite_damage: Whether it is all the same that records are lost.
 
         Yields:
             The records that others added since the last call.
@@ -106,7 +109,7 @@ class Journal:
         """
         with self._locked(fcntl.LOCK_EX):
             tail = self._read()
-            if self.damage:
+            if self.damage and not despite_damage:
                 raise JournalDamaged(self.damage)
             yield tail
 
@@ -156,20 +159,20 @@ class Journal:
             raise self._not_written(error) from error
         self._token, self._before = token, before
         self._end, self._lines = sum(map(len, lines)), len(lines)
-        self._seen = self._stat()
+        self._seen, self.damage = self._stat(), ""
 
     def _read(self) -> Tail:
         seen = self._stat()
         if not seen[1]:
-            known = self._lines > 0
-            self._forget()
             self._seen = seen
-            return Tail(anew=known)
+            if self._lines:  # what was retired must not come back because a file was lost
+                self.damage = f"{self.path} is gone or empty since it was read; {self.remedy}"
+            return Tail()
         with self.path.open("rb") as handle:
             header = handle.readline()
             # A file written anew may get the number of one that is gone; its token differs.
             same = self._lines > 0 and (_parse(header, 0) or {}).get("token", "") == self._token
-            anew = not same or seen[1] < self._end
+            anew = not same or seen[1] < self._end or "is gone or empty" in self.damage
             if anew:
                 known = self._lines > 0
                 self._forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,8 @@ from umpteen.files import read_json
 from umpteen.index import INDEXES
 from umpteen.index.base import LabelIndex
 from umpteen.index.exact import ExactIndex
+from umpteen.live.book import LabelBook
+from umpteen.live.overlay import LiveLabels
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, load_vectors
 from umpteen.model.vectors import available_heads, head_columns, query_search_vectors
@@ -36,7 +39,7 @@ class Predictor:
         model: In evaluation mode, on its device.
         tokenizer: The model's tokenizer.
         reading: How texts are read.
-        labels: The label set.
+        labels: The label set it was trained with.
         vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
         label_counts: (L,) training queries of each label.
         propensity: Constants to evaluate with instead of the data's own.
@@ -59,6 +62,8 @@ class Predictor:
         self.label_counts = label_counts
         self.propensity = propensity
         self.heads = available_heads(model)
+        self.live: LiveLabels | None = None
+        """The labels of now, where the predictor is of a run folder."""
         self._vectors = vectors
         self._indexes: dict[str, LabelIndex] = {}
 
@@ -70,6 +75,7 @@ class Predictor:
         device: str = "auto",
         which: str = "best",
         with_indexes: bool = True,
+        tolerant: bool = False,
     ) -> Self:
         """Read a run folder.
 
@@ -79,9 +85,11 @@ class Predictor:
             which: The ``best`` model by validation, or the ``last``.
             with_indexes: Whether to use what ``umpteen index`` built (for the best model); without
                 it every search is exact.
+            tolerant: Whether to answer by what can be read of a damaged journal of label changes,
+                instead of raising.
 
         Returns:
-            The predictor.
+            The predictor; it answers by the run's label changes, now and as they are made.
 
         Raises:
             RunError: If the folder is not a whole run.
@@ -99,7 +107,16 @@ class Predictor:
         predictor = cls(model.to(place), tokenizer, reading, labels, vectors, counts, told)
         if with_indexes and model_folder == folder.model("best"):
             predictor._use_indexes(folder, model_folder)
+        book = LabelBook(folder.path, labels, tolerant=tolerant)
+        width = model.dim * len(model.heads)
+        predictor.live = LiveLabels(book, predictor.vectors, width=width, reads=reading.text)
         return predictor
+
+    def as_trained(self) -> Self:
+        """The same predictor without label changes: what metrics of the training are about."""
+        trained = copy.copy(self)
+        trained.live = None
+        return trained
 
     def predict(
         self,
@@ -108,6 +125,7 @@ class Predictor:
         *,
         head: str | None = None,
         exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
     ) -> TopK:
         """The k best labels of each text.
 
@@ -117,16 +135,18 @@ class Predictor:
             head: ``de`` (label texts), ``clf`` (label vectors) or ``combined``; by default the
                 combined head, or the only one there is.
             exclude: (M, 2) pairs (text position, label row) that must not be returned.
+            allowed: (labels of now,) False for labels that no text may get.
 
         Returns:
-            Rows, scores, ids and texts of the labels.
+            Rows, scores, ids and texts of the labels. Rows are positions in ``labels``, and behind
+            its end in ``live.labels``.
         """
         batch = [texts] if isinstance(texts, str) else list(texts)
         self.columns(head)
         if not batch:
             empty = np.zeros((0, k))
             return TopK(empty.astype(np.int64), empty.astype(np.float32), self.labels)
-        return self.search(self.vectors(batch), k, head=head, exclude=exclude)
+        return self.search(self.vectors(batch), k, head=head, exclude=exclude, allowed=allowed)
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Search vectors (N, heads * dim) of texts."""
@@ -144,10 +164,15 @@ class Predictor:
         *,
         head: str | None = None,
         exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
     ) -> TopK:
         """The k best labels for search vectors (see ``predict``)."""
         columns = self.columns(head)
-        top = self.index(head).search(vectors[:, columns], k, exclude=exclude)
+        index, queries = self.index(head), vectors[:, columns]
+        if self.live is not None:
+            now = self.live.refresh()
+            return now.search(index, columns, queries, k, exclude=exclude, allowed=allowed)
+        top = index.search(queries, k, exclude=exclude, allowed=allowed)
         return TopK(top.rows, top.scores, self.labels)
 
     def columns(self, head: str | None) -> slice:
@@ -159,7 +184,7 @@ class Predictor:
         return head_columns(self.model, self._known(head))
 
     def index(self, head: str | None = None) -> LabelIndex:
-        """The index a head searches; exact unless another was built for it."""
+        """The index of trained labels a head searches; exact unless another was built for it."""
         name = self._known(head)
         if name not in self._indexes:
             vectors = self._vectors[:, self.columns(name)]
@@ -170,7 +195,7 @@ class Predictor:
         return self._indexes[name]
 
     def label_vectors(self, head: str | None = None) -> NDArray[np.float32]:
-        """The labels' search vectors (L, D) of a head."""
+        """The trained labels' search vectors (L, D) of a head."""
         vectors = self._vectors[:, self.columns(head)]
         return vectors.cpu().numpy() if isinstance(vectors, torch.Tensor) else np.asarray(vectors)
 

@@ -8,6 +8,7 @@ RUN/steps.jsonl       one line per step
 RUN/examples.jsonl    some validation queries with their labels
 RUN/checkpoints/      to continue from
 RUN/index/HEAD/       a search index, where one was built
+RUN/labels.journal    labels added and retired since training, where there are any
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def write_report(
         )
         n_labels = len(folder.read_labels()[0])
     else:
-        predictor = Predictor.load(folder.path, device=device)
+        predictor = Predictor.load(folder.path, device=device).as_trained()
         n_labels = len(predictor.labels)
         if data is not None:
             outcome = outcome_on_split(predictor, data, split)
