@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from umpteen.compute.sharding import Ranks
 from umpteen.errors import LabelMismatch
 from umpteen.types import Positives
 
@@ -133,6 +134,25 @@ def weigh(
         targets = targets.masked_fill(gone, 0.0)
     ordered = Positives(positives.rows[order], positives.cols[order], targets[order])
     return Direction(ordered, weights[order], absent, labels_choose)
+
+
+def same_on_all(
+    reduction: Callable[[Positives, int], Tensor], ranks: Ranks
+) -> Callable[[Positives, int], Tensor]:
+    """A reduction that draws, drawn on the first rank; others give the same everywhere anyway."""
+    if ranks.world == 1 or not getattr(reduction, "drops", False):
+        return reduction
+    return _FromFirst(reduction, ranks)
+
+
+class _FromFirst:
+    drops = True
+
+    def __init__(self, reduction: Callable[[Positives, int], Tensor], ranks: Ranks) -> None:
+        self.reduction, self.ranks = reduction, ranks
+
+    def __call__(self, positives: Positives, n_rows: int) -> Tensor:
+        return self.ranks.from_first(self.reduction(positives, n_rows))
 
 
 def place(values: Any, device: torch.device) -> Tensor:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from umpteen.compute.precision import full_precision
+
 PARTS = 32
 """A sum over labels is cut in so many on a GPU: (B, D) alone has too few tiles to keep it busy."""
 
@@ -32,7 +34,7 @@ class BlockGradient:
     def write_to_(self, values: Tensor) -> None:
         """``values = dense``, (C, D)."""
         if values.dtype == self.slopes.dtype:
-            with torch.autocast(values.device.type, enabled=False):
+            with full_precision(values):
                 torch.mm(self.slopes, self.queries, out=values)
         else:
             values.copy_(self.dense(values.dtype))
@@ -40,7 +42,7 @@ class BlockGradient:
     def add_to_(self, values: Tensor, factor: float = 1.0) -> None:
         """``values += factor * dense``, (C, D); one product and no gradient where types agree."""
         if values.dtype == self.slopes.dtype:
-            with torch.autocast(values.device.type, enabled=False):
+            with full_precision(values):
                 torch.addmm(values, self.slopes, self.queries, alpha=factor, out=values)
         else:
             values.add_(self.dense(values.dtype), alpha=factor)
@@ -69,7 +71,7 @@ def factor_type(labels: Tensor, precision: str, whole: torch.dtype) -> torch.dty
 
 def multiply(left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
     """``left @ right`` of factors of one type, added up in float32 at least, in the given type."""
-    with torch.autocast(left.device.type, enabled=False):
+    with full_precision(left):
         if left.dtype == kind:
             return left @ right
         if left.is_cuda and kind == torch.float32:
@@ -84,7 +86,7 @@ def sum_over_labels(slopes: Tensor, block: Tensor, kind: torch.dtype) -> Tensor:
     even = n_labels - n_labels % PARTS
     if not (slopes.is_cuda and slopes.dtype == torch.bfloat16 and even >= 64 * PARTS):
         return multiply(slopes.T, block, kind)
-    with torch.autocast(slopes.device.type, enabled=False):
+    with full_precision(slopes):
         left = slopes[:even].unflatten(0, (PARTS, -1)).transpose(1, 2)  # (parts, B, C / parts)
         right = block[:even].unflatten(0, (PARTS, -1))
         total = torch.bmm(left, right, out_dtype=kind).sum(dim=0)

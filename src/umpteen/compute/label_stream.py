@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from umpteen.compute.label_pairs import place, sort_pairs, weigh
+from umpteen.compute.label_pairs import place, same_on_all, sort_pairs, weigh
 from umpteen.compute.label_products import (
     ApplyBlock,
     BlockGradient,
     multiply,
     sum_over_labels,
 )
-from umpteen.compute.sharding import Ranks, Shards
+from umpteen.compute.precision import full_precision
+from umpteen.compute.sharding import Shards
 from umpteen.errors import UmpteenError
 from umpteen.types import Positives
 
@@ -60,7 +61,7 @@ class LabelStream:
         self.of_queries = self.of_labels = None
         self.query_share = forward / max(1, self.pairs.n_rows)
         self.label_share = (1 - forward) / max(1, self.pairs.n_cols)
-        reduction = _same_on_all(reduction, self.ranks)
+        reduction = same_on_all(reduction, self.ranks)
         if forward > 0:
             self.of_queries = weigh(reduction, given, self.n_queries, order, labels_choose=False)
         if forward < 1:
@@ -108,7 +109,7 @@ class LabelStream:
 
     def _exchange(self, summaries: Tensor, found: Tensor) -> Tensor:
         """The loss from queries by all ranks' blocks (blocks, B, S) and positives' scores."""
-        with _full_precision(summaries):
+        with full_precision(summaries):
             merged = self.objective.merge(summaries)
         self.exchanged = (
             self.ranks.stack(merged),  # (ranks, B, S)
@@ -151,7 +152,7 @@ class LabelStream:
         all_merged, all_scores = self.exchanged
         leaves = summaries.requires_grad_(), all_scores.detach().clone().requires_grad_()
         rank = self.ranks.rank
-        with torch.enable_grad(), _full_precision(summaries):
+        with torch.enable_grad(), full_precision(summaries):
             merged = self.objective.merge(leaves[0])
             if self.ranks.world > 1:
                 each = [*all_merged.unbind(0)]
@@ -283,7 +284,7 @@ class LabelStream:
         return scores
 
     def _summary(self, scores: Tensor, positives: Positives, prepared: Tensor | None) -> Tensor:
-        with _full_precision(scores):
+        with full_precision(scores):
             if prepared is None:
                 summary: Tensor = self.objective.row_stats(scores, positives)
             else:
@@ -303,7 +304,7 @@ class LabelStream:
                     lambda function, merge: merge(function(whole).unsqueeze(0)), inside, len(whole)
                 )
         stats = self._summary(seen, inside, prepared)
-        with _full_precision(scores):
+        with full_precision(scores):
             rows = self.objective.loss(stats, found, inside, side.weights[part])
         return rows.sum() * self.label_share
 
@@ -335,26 +336,3 @@ class LabelStream:
             both = [result] if merged is None else [merged, result]
             merged = merge(torch.stack(both))
         return merged
-
-
-def _same_on_all(
-    reduction: Callable[[Positives, int], Tensor], ranks: Ranks
-) -> Callable[[Positives, int], Tensor]:
-    """A reduction that draws, drawn on the first rank; others give the same everywhere anyway."""
-    if ranks.world == 1 or not getattr(reduction, "drops", False):
-        return reduction
-    return _FromFirst(reduction, ranks)
-
-
-class _FromFirst:
-    drops = True
-
-    def __init__(self, reduction: Callable[[Positives, int], Tensor], ranks: Ranks) -> None:
-        self.reduction, self.ranks = reduction, ranks
-
-    def __call__(self, positives: Positives, n_rows: int) -> Tensor:
-        return self.ranks.from_first(self.reduction(positives, n_rows))
-
-
-def _full_precision(values: Tensor) -> torch.autocast:
-    return torch.autocast(values.device.type, enabled=False)

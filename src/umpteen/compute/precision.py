@@ -36,6 +36,11 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def full_precision(values: Tensor) -> torch.autocast:
+    """Run the block's operations on the values' device in the types that they are given in."""
+    return torch.autocast(values.device.type, enabled=False)
+
+
 @contextlib.contextmanager
 def autocast(precision: str, device: torch.device) -> Iterator[None]:
     """Run the block's matrix products in the given precision; weights stay float32."""
