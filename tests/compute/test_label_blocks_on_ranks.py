@@ -6,7 +6,8 @@ import torch
 from rank_children import on_ranks, said
 
 from compute.test_label_blocks import ALL, Crowded, dense, make_case, parts
-from umpteen.compute.label_blocks import streamed_loss
+from umpteen.compute.label_blocks import streamed_loss, streamed_update
+from umpteen.compute.label_products import descend
 from umpteen.compute.sharding import Shards
 from umpteen.errors import LabelMismatch
 from umpteen.objectives.reductions import mean_of_positives, one_of_positives
@@ -52,6 +53,28 @@ def check(ranks, objective, reduction, case, *, forward, reference=None, **optio
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
+def check_update(ranks, objective, reduction, case, *, forward):
+    """Labels that are changed at once, against a step after the loss of all of them."""
+    queries, labels, scale, positives, ignored = case
+    shards = Shards(ranks, ranks.bounds(len(labels)))
+    own = slice(shards.own.start, shards.own.stop)
+    table = labels.detach()[own].clone()
+    given = queries.detach().clone().requires_grad_()
+    torch.manual_seed(SEED + 100 * ranks.rank)
+    loss = streamed_update(
+        objective, reduction, given, table, positives, descend(table, 0.2),
+        weight=0.7, scale=scale, ignored=ignored, shards=shards, forward=forward, block_size=3,
+    )  # fmt: skip
+    (part,) = torch.autograd.grad(loss, given)
+    torch.manual_seed(SEED)
+    whole = 0.7 * dense(objective, reduction, queries, labels, positives, scale, ignored, forward)
+    by_query, by_label = torch.autograd.grad(whole, (queries, labels))
+    moved = (labels - 0.2 * by_label).detach()[own]
+    found = loss.detach(), ranks.sum_(part), table
+    for one, other in zip(found, (whole.detach(), by_query, moved), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
 def every_case(ranks, folder):
     for number, (objective, reduction) in enumerate(ALL):
         base, weigh = parts(objective, reduction)
@@ -65,6 +88,8 @@ def every_case(ranks, folder):
             # Two labels and two queries: with three ranks, one has nothing at all.
             few = make_case(number + 50, n_queries=2, n_labels=2, share=0.5)
             check(ranks, base, weigh, few, forward=forward)
+            check_update(ranks, base, weigh, case, forward=forward)
+            check_update(ranks, base, weigh, few, forward=forward)
             print(name, flush=True)
     uneven = [0, 20, 23] if ranks.world == 2 else [0, 0, 22, 23]
     check(ranks, Softmax(), mean_of_positives, make_case(7), forward=0.4, bounds=uneven)
