@@ -11,7 +11,7 @@ from umpteen.compute.grad_cache import Side, cached_vectors, chunk_randomness
 from umpteen.errors import UmpteenError
 from umpteen.extras import installed
 from umpteen.model.packed import PACKED, packed_form
-from umpteen.model.packed_forward import encode_packed
+from umpteen.model.packed_forward import encode_packed, plan_packed
 from umpteen.model.transformer import TransformerEncoder
 from umpteen.types import Ragged
 
@@ -74,6 +74,11 @@ def padded(network, texts, pooling):
     return torch.stack([h[: len(t)].mean(dim=0) for h, t in zip(hidden, texts, strict=True)])
 
 
+def packed(network, tokens, *, fused, **options):
+    form = packed_form(network)
+    return encode_packed(form, plan_packed(form, tokens, fused=fused), fused=fused, **options)
+
+
 def gradients(vectors, network, above):
     network.zero_grad()
     vectors.backward(above.to(vectors.dtype))
@@ -116,9 +121,7 @@ def test_the_kernels_equal_padded_forward_and_backward(name, pooling):
     expected = padded(exact, texts, pooling)
     above = torch.randn_like(expected)
     wanted = gradients(expected, exact, above)
-    found = encode_packed(
-        packed_form(network), ragged(texts), pooling=pooling, training=True, fused=True
-    )
+    found = packed(network, ragged(texts), pooling=pooling, training=True, fused=True)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     assert_equal(gradients(found, network, above), wanted, rtol=1e-3, atol=2e-3)
 
@@ -129,8 +132,7 @@ def test_texts_too_long_for_tiles_go_their_own_way():
     texts = make_texts([1, 5, 64, 65, 128, 129, 200, 210])
     exact = copy.deepcopy(network).double()
     expected = padded(exact, texts, "mean")
-    form = packed_form(network)
-    found = encode_packed(form, ragged(texts), pooling="mean", training=False, fused=True)
+    found = packed(network, ragged(texts), pooling="mean", training=False, fused=True)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     above = torch.randn_like(expected)
     wanted = gradients(expected, exact, above)
@@ -144,11 +146,10 @@ DROPOUTS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 def test_the_same_random_state_gives_the_same_dropout(fused):
     """What a gradient cache counts on: chunks are encoded twice, the second time with a graph."""
     network = make("BertModel", **DROPOUTS)
-    form = packed_form(network)
     chunks = [ragged(make_texts(seed=1)), ragged(make_texts([4, 9, 2], seed=2))]
 
     def encode(tokens):
-        return encode_packed(form, tokens, pooling="mean", training=True, fused=fused)
+        return packed(network, tokens, pooling="mean", training=True, fused=fused)
 
     plain = []
     for i, chunk in enumerate(chunks):
@@ -167,15 +168,14 @@ def test_dropout_leaves_the_mean_where_it_is(fused):
     """Averaged over draws, dropout is all but as if it were not there."""
     network = make("BertModel", num_hidden_layers=1, hidden_dropout_prob=0.0,
                    attention_probs_dropout_prob=0.3)  # fmt: skip
-    form = packed_form(network)
     tokens = ragged([[7, 8, 9, 10, i] for i in range(5, 25)])
     with torch.no_grad():
         torch.manual_seed(0)
         draws = torch.stack([
-            encode_packed(form, tokens, pooling="first", training=True, fused=fused)
+            packed(network, tokens, pooling="first", training=True, fused=fused)
             for _ in range(12)
         ])  # fmt: skip
-        still = encode_packed(form, tokens, pooling="first", training=False, fused=fused)
+        still = packed(network, tokens, pooling="first", training=False, fused=fused)
     spread = draws.std(dim=0).mean()
     assert spread > 0.05
     assert (draws.mean(dim=0) - still).abs().mean() < 0.4 * spread  # a single draw is 0.8 off
@@ -289,6 +289,7 @@ def _two_dtypes(network):
 def test_what_is_not_in_the_table_or_unusual_is_not_packed(case):
     network = FOREIGN[case]()
     assert packed_form(network) is None
+    assert TransformerEncoder(network).plan(ragged(make_texts())) is None
     if case in ("a decoder", "two dtypes"):
         return
     network = network.double().eval()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.amp import is_autocast_available
@@ -19,6 +20,7 @@ from umpteen.compute.cast_weights import cast_weights
 from umpteen.compute.group_attention import group_attention
 from umpteen.compute.precision import at_least_float32
 from umpteen.compute.text_mean import text_mean
+from umpteen.errors import UmpteenError
 from umpteen.extras import installed
 from umpteen.model.packed import Form, Layer
 from umpteen.model.packed_plan import Plan, make_plan
@@ -27,8 +29,30 @@ from umpteen.types import Ragged
 LONGEST_HEAD = 128  # what a tile's kernel keeps of a head
 
 
+def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Plan:
+    """What ``encode_packed`` needs of the tokens, on the network's device.
+
+    Args:
+        form: The network.
+        tokens: Ragged tokens of B texts of at least one token each.
+        fused: Whether the Triton kernels will run; None to decide by device.
+
+    Raises:
+        UmpteenError: If a text is longer than the network's table of positions.
+    """
+    longest = int(np.diff(tokens.offsets).max())
+    if longest > form.most_tokens:
+        raise UmpteenError(
+            f"a text has {longest} tokens, and the encoder has positions for "
+            f"{form.most_tokens}; use a smaller data.max_tokens"
+        )
+    device = form.word.weight.device
+    fits = form.bias is None and form.word.embedding_dim // form.heads <= LONGEST_HEAD
+    return make_plan(tokens, device, in_tiles=_runs_kernels(fused, device) and fits)
+
+
 def encode_packed(
-    form: Form, tokens: Ragged, *, pooling: str, training: bool, fused: bool | None = None
+    form: Form, plan: Plan, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
     """Vectors of texts, equal to those of the network's own padded forward pass.
 
@@ -36,23 +60,20 @@ def encode_packed(
 
     Args:
         form: The network.
-        tokens: Ragged tokens of B texts of at least one token each, NumPy.
+        plan: Made of the B texts by ``plan_packed``.
         pooling: ``"mean"`` or ``"first"``.
         training: Whether dropouts drop.
-        fused: Whether to run the Triton kernels; None to decide by device.
+        fused: As the plan was made.
 
     Returns:
         (B, width), float32 at least.
     """
     device = form.word.weight.device
-    if fused is None:
-        fused = device.type == "cuda" and installed("triton")
+    fused = _runs_kernels(fused, device)
     dtype = form.word.weight.dtype
     casting = is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
     if casting:
         dtype = torch.get_autocast_dtype(device.type)
-    size = form.word.embedding_dim // form.heads
-    plan = make_plan(tokens, device, in_tiles=fused and form.bias is None and size <= LONGEST_HEAD)
     starts = plan.offsets[:-1] if pooling == "first" else None
     with torch.autocast(device.type, enabled=False) if casting else nullcontext():
         run = _fused if fused else _plain
@@ -64,6 +85,10 @@ def encode_packed(
         else:
             vectors = at_least_float32(hidden)
         return vectors if plan.back is None else vectors[plan.back]
+
+
+def _runs_kernels(fused: bool | None, device: torch.device) -> bool:
+    return (device.type == "cuda" and installed("triton")) if fused is None else fused
 
 
 def _embedded(form: Form, plan: Plan) -> tuple[Tensor, Tensor]:

@@ -46,11 +46,13 @@ def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
     """Arrange texts for one pass.
 
     Args:
-        tokens: Ragged tokens of at least one token each, NumPy.
+        tokens: Ragged tokens of at least one token each. Repeats are found where ids are NumPy.
         device: Where the network is.
         in_tiles: Whether attention has its kernel; else texts are grouped by length.
     """
-    packed = pack(tokens)
+    on_device = isinstance(tokens.ids, Tensor)
+    # Of ids that are not here their places are packed, no two of which are the same.
+    packed = pack(Ragged(np.arange(len(tokens.ids)), tokens.offsets) if on_device else tokens)
     cut, first = tiles(packed.offsets) if in_tiles else ({}, 0)
     tiled = int(packed.offsets[first])
     rest = packed.offsets[first:] - tiled
@@ -70,7 +72,7 @@ def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
             )
         ]
     return Plan(
-        ids=ids,
+        ids=tokens.ids[ids] if on_device else ids,
         places=places,
         texts=texts,
         offsets=offsets,

@@ -9,16 +9,16 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 
 from umpteen.compute.group_attention import BACKENDS
 from umpteen.compute.precision import at_least_float32
-from umpteen.errors import ConfigError, UmpteenError
+from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
-from umpteen.model.packed_forward import encode_packed
+from umpteen.model.packed_forward import encode_packed, plan_packed
+from umpteen.model.packed_plan import Plan
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
 
@@ -72,19 +72,21 @@ class TransformerEncoder(nn.Module):
             UmpteenError: If a text is longer than the network's table of positions.
         """
         form = packed_form(self.network)
-        lengths = np.diff(tokens.offsets)
-        if form is None or not _packable(form, tokens, lengths):
-            return self._padded(tokens, lengths)
-        if lengths.max() > form.most_tokens:
-            raise UmpteenError(
-                f"a text has {lengths.max()} tokens, and the encoder has positions for "
-                f"{form.most_tokens}; use a smaller data.max_tokens"
-            )
-        training = self.network.training
-        return encode_packed(form, tokens, pooling=self.pooling, training=training)
+        plan = tokens.plan or self.plan(tokens)
+        if form is None or plan is None:
+            return self._padded(tokens)
+        return encode_packed(form, plan, pooling=self.pooling, training=self.network.training)
 
-    def _padded(self, tokens: Ragged, lengths: NDArray[np.int64]) -> Tensor:
+    def plan(self, tokens: Ragged) -> Plan | None:
+        """What a packed forward pass needs of the tokens; None where it would be padded."""
+        form = packed_form(self.network)
+        if form is None or not _packable(form, tokens):
+            return None
+        return plan_packed(form, tokens)
+
+    def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
+        lengths = np.diff(tokens.offsets)
         order = np.argsort(lengths, kind="stable")
         device = next(self.network.parameters()).device
         parts = []
@@ -117,11 +119,14 @@ class TransformerEncoder(nn.Module):
         return cls(load_network(str(folder)), **options)
 
 
-def _packable(form: Form, tokens: Ragged, lengths: NDArray[np.int64]) -> bool:
+def _packable(form: Form, tokens: Ragged) -> bool:
     """Texts of at least one token, none of which the network would treat as padding."""
+    lengths = np.diff(tokens.offsets)
     if not len(lengths) or lengths.min() == 0:
         return False
-    return form.padding is None or not (np.asarray(tokens.ids) == form.padding).any()
+    if form.padding is None:
+        return True
+    return not isinstance(tokens.ids, Tensor) and not (tokens.ids == form.padding).any()
 
 
 def load_network(name: str) -> nn.Module:
