@@ -21,7 +21,7 @@ from umpteen.training.step import Losses
 
 STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
 """What a second stage may change."""
-FIXED_IN_STAGES = {"train": ("precision", "checkpoint_seconds")}
+FIXED_IN_STAGES = {"train": ("precision", "checkpoint_seconds", "label_storage", "label_moments")}
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
 LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
@@ -156,6 +156,7 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         classifier_temperature=m.classifier_temperature,
         learn_temperatures=m.learn_temperatures,
         classifier_head=m.classifier_head,
+        label_storage=config.train.label_storage,
     )
 
 

@@ -154,6 +154,10 @@ class TrainConfig:
     """Whether encoder and dual head stay as they are, and the classifier alone is trained."""
     precision: str = "auto"
     """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on a GPU."""
+    label_storage: str = "fp32"
+    """Label vectors are kept in ``fp32``, or in ``bf16`` with unbiased rounding: half of it."""
+    label_moments: str = "fp32"
+    """Their optimizer's moments: ``fp32``, or ``int8``, codes in a quarter of the memory."""
     threads: int = 0
     """CPU threads of a step; 0 takes all for a transformer, and half of them for a frugal encoder,
     whose steps are too short to share and whose next batch is made beside them."""
@@ -257,6 +261,8 @@ CHOICES = {
     "model.label_init": ("text", "zeros"),
     "pool.scope": ("batch", "all", "bank"),
     "train.precision": ("auto", "fp32", "bf16"),
+    "train.label_storage": ("fp32", "bf16"),
+    "train.label_moments": ("fp32", "int8"),
 }
 """Settings that are one of a few words."""
 

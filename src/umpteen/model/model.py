@@ -31,6 +31,7 @@ class Model(nn.Module):
         learn_temperatures: Whether the two are trained.
         classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
             dual head's vectors of queries.
+        label_storage: ``fp32`` or ``bf16``, how label vectors are kept.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Model(nn.Module):
         classifier_temperature: float = 1.0,
         learn_temperatures: bool = False,
         classifier_head: str = "linear",
+        label_storage: str = "fp32",
     ) -> None:
         super().__init__()
         unknown = set(heads) - set(HEADS)
@@ -62,10 +64,12 @@ class Model(nn.Module):
         self.dual_head = DualHead(width, dim, dropout=dropout) if "dual" in heads else None
         self.classifier_head = None
         self.label_vectors = None
+        self.label_storage = label_storage
         if "classifier" in heads:
             if not self.shares_head:
                 self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
-            self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim))
+            kind = torch.bfloat16 if label_storage == "bf16" else torch.get_default_dtype()
+            self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim, dtype=kind))
         self.label_dropout = nn.Dropout(label_dropout)
         # Kept as logarithms of 1 / temperature, so that a trained one stays positive.
         self.log_scales = nn.Parameter(
@@ -94,10 +98,14 @@ class Model(nn.Module):
         return vectors
 
     def label_rows(self, rows: Tensor) -> Tensor:
-        """Label vectors (C, dim) of the given rows; gradients touch these rows alone."""
+        """Label vectors (C, dim) of the given rows, in float32 at least.
+
+        Gradients touch these rows alone. Once in a step, with each row once: the optimizer takes
+        the rows of the gradient as distinct.
+        """
         assert self.label_vectors is not None
         vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
-        dropped: Tensor = self.label_dropout(vectors)
+        dropped: Tensor = self.label_dropout(at_least_float32(vectors))
         return dropped
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:

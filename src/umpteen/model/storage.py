@@ -73,6 +73,7 @@ def save_model(
                 "dropout": model.dropout,
                 "label_dropout": model.label_dropout.p,
                 "classifier_head": "dual" if model.shares_head else "linear",
+                "label_storage": model.label_storage,
                 "learn_temperatures": model.log_scales.requires_grad,
                 "reading": asdict(reading),
             },
@@ -104,6 +105,7 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
             label_dropout=about["label_dropout"],
             learn_temperatures=about["learn_temperatures"],
             classifier_head=about.get("classifier_head", "linear"),
+            label_storage=about.get("label_storage", "fp32"),
         )
         heads = load_file(folder / "heads.safetensors")
         tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")

@@ -73,7 +73,7 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
     if model.dual_head is not None:
         parts.append(encode_texts(model, tokens, model.dual, precision=precision))
     if model.label_vectors is not None:
-        parts.append(normalize(model.label_vectors.detach(), dim=1))
+        parts.append(normalize(at_least_float32(model.label_vectors.detach()), dim=1))
     return torch.cat(parts, dim=1)
 
 

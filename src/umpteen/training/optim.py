@@ -22,6 +22,9 @@ class Optimizers:
         lr_heads: Of the heads and temperatures.
         lr_labels: Of the label vectors.
         weight_decay: On everything but biases, norms and temperatures.
+        label_moments: Of the label vectors' optimizer, ``fp32`` or ``int8``.
+        seed: Decides how label vectors and moments are rounded.
+        first_label: The first label of this rank.
     """
 
     def __init__(
@@ -32,6 +35,9 @@ class Optimizers:
         lr_heads: float,
         lr_labels: float,
         weight_decay: float,
+        label_moments: str = "fp32",
+        seed: int = 0,
+        first_label: int = 0,
     ) -> None:
         tables = {id(p) for p in model.row_parameters()}
         groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -44,10 +50,17 @@ class Optimizers:
         dense = [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in groups.items()]
         fused = next(model.parameters()).device.type == "cuda"
         self.dense = torch.optim.AdamW(dense, fused=fused) if dense else None
+        labels = {
+            "lr": lr_labels,
+            "moments": label_moments,
+            "unique_rows": True,  # a pool names each label once
+            "seed": seed,
+            "first_row": first_label,
+        }
         rows = [
             {
                 "params": [p],
-                "lr": lr_labels if p is model.label_vectors else lr_encoder,
+                **(labels if p is model.label_vectors else {"lr": lr_encoder}),
                 # Token weights are scalars around 0 in the exponent; decay would pull them to 1.
                 "weight_decay": weight_decay if p.shape[1] > 1 else 0.0,
             }

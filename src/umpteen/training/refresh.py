@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.precision import at_least_float32
 from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels, step_seed
 from umpteen.data.tokens import TokenStore
@@ -98,7 +99,8 @@ class Refresher:
             labels = encode_texts(model, self.labels, model.dual, precision=self.precision)
         else:
             assert model.label_vectors is not None
-            labels = torch.nn.functional.normalize(model.label_vectors.detach(), dim=1)
+            stored = at_least_float32(model.label_vectors.detach())
+            labels = torch.nn.functional.normalize(stored, dim=1)
         found = mine(queries, labels, self.targets, self.filters, self.negatives_kept)
         if self.tell_labels is not None:
             self.tell_labels(labels)

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from umpteen.compute.row_codes import rounding_key
+from umpteen.compute.row_update import RowTable, StepNumbers, update_rows_
+
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -26,12 +29,21 @@ class RowAdamW(torch.optim.Optimizer):
     the skipped steps is made up for with the present learning rate. A row touched at every step is
     updated exactly as by ``torch.optim.AdamW``.
 
+    A table may be float32 (or float64), or bfloat16 with stochastic rounding; its moments float32
+    or 8-bit codes (``compute/row_codes.py``). The arithmetic in between is float32 at least. On a
+    GPU one kernel does it all.
+
     Args:
         params: Parameters or groups; gradients are sparse with one sparse dimension, or dense.
         lr: Learning rate.
         betas: Decay of the moments.
         eps: Added to the denominator.
         weight_decay: Decoupled decay.
+        moments: ``fp32`` or ``int8``.
+        unique_rows: Whether a sparse gradient names each row at most once, so that nothing need be
+            sorted or added up. A promise: rows named twice would be updated wrongly.
+        seed: With the step, decides how numbers are rounded.
+        first_row: The number of the first row in the whole table, where ranks hold parts of it.
     """
 
     def __init__(
@@ -42,9 +54,23 @@ class RowAdamW(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        moments: str = "fp32",
+        unique_rows: bool = False,
+        seed: int = 0,
+        first_row: int = 0,
     ) -> None:
         super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "moments": moments,
+                "unique_rows": unique_rows,
+                "seed": seed,
+                "first_row": first_row,
+            },
         )
 
     @torch.no_grad()
@@ -53,44 +79,86 @@ class RowAdamW(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, group)
+                    self.next_step(parameter)
+                    for rows, values in _pieces(parameter.grad, unique=group["unique_rows"]):
+                        self.update(parameter, rows, values)
+
+    @torch.no_grad()
+    def next_step(self, parameter: Tensor) -> StepNumbers:
+        """Begin a parameter's next step; what its gradient is comes in pieces, by ``update``."""
+        state = self._state(parameter)
+        state["step"] += 1
+        return self.numbers(parameter)
+
+    @torch.no_grad()
+    def update(self, parameter: Tensor, rows: Tensor, values: Tensor) -> None:
+        """Update some rows of the step begun last; each row at most once a step.
+
+        Args:
+            parameter: The table.
+            rows: (R,) int64; equal ones are neighbours with equal values, and count once.
+            values: (R, D) gradients.
+        """
+        first = self._group(parameter)["first_row"]
+        ids = rows + first if first else rows
+        update_rows_(self.table(parameter), rows, values, self.numbers(parameter), ids=ids)
+
+    def table(self, parameter: Tensor) -> RowTable:
+        """The parameter with its moments."""
+        state = self._state(parameter)
+        parts = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        return RowTable(parameter.detach(), **parts)
+
+    def numbers(self, parameter: Tensor) -> StepNumbers:
+        """What is the same for all rows of the step begun last."""
+        group = self._group(parameter)
+        step = self._state(parameter)["step"]
+        return StepNumbers(
+            step=step,
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            key=rounding_key(group["seed"], step),
+        )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; when each row was last touched stays a whole number.
+        """Restore a state, every part in the type it was saved in.
 
-        torch casts every state to the parameter's dtype, and float32 counts to 2^24 only.
+        torch casts every state to the parameter's type, and when a row was last touched is a whole
+        number, codes are bytes, and moments of a bfloat16 table are float32.
         """
         super().load_state_dict(state_dict)
         saved = (index for group in state_dict["param_groups"] for index in group["params"])
         ours = (parameter for group in self.param_groups for parameter in group["params"])
         for index, parameter in zip(saved, ours, strict=True):
-            if index in state_dict["state"]:
-                touched = state_dict["state"][index]["touched"]
-                # A copy, since the state goes on to change and the caller's must not.
-                self.state[parameter]["touched"] = touched.to(parameter.device, copy=True)
+            for name, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor):
+                    # A copy, since the state goes on to change and the caller's must not.
+                    self.state[parameter][name] = value.to(parameter.device, copy=True)
 
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def _group(self, parameter: Tensor) -> dict[str, Any]:
+        return next(g for g in self.param_groups if any(p is parameter for p in g["params"]))
+
+    def _state(self, parameter: Tensor) -> dict[str, Any]:
         state = self.state[parameter]
         if not state:
+            new = RowTable.new(parameter.detach(), moments=self._group(parameter)["moments"])
             state["step"] = 0
-            state["mean"] = torch.zeros_like(parameter)
-            state["square"] = torch.zeros_like(parameter)
-            state["touched"] = torch.zeros(
-                len(parameter), dtype=torch.int32, device=parameter.device
-            )
-        state["step"] += 1
-        for rows, values in _pieces(parameter.grad):
-            _update_rows(parameter, state, group, rows, values)
+            state.update({name: part for name, part in new.parts().items() if name != "vectors"})
+        return state
 
 
-def _pieces(gradient: Any) -> Iterator[tuple[Tensor, Tensor]]:
+def _pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
     """The rows that have a gradient, (R,), and their gradients, (R, D); equal rows have equal ones.
 
     A dense gradient (an objective over all labels) comes in blocks, so that an update never needs
     further memory of the table's size.
     """
     if gradient.is_sparse:
-        if _may_wait(gradient):
+        if unique:
+            yield gradient._indices()[0], gradient._values()
+        elif _may_wait(gradient):
             gradient = gradient.coalesce()
             yield gradient.indices()[0], gradient.values()
         else:
@@ -124,22 +192,3 @@ def totals_by_entry(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     # index_put adds in a fixed order, index_add on a GPU in any.
     totals = torch.zeros_like(values).index_put_((place,), values[order], accumulate=True)
     return ascending, totals[place]
-
-
-def _update_rows(
-    parameter: Tensor, state: dict[str, Any], group: dict[str, Any], rows: Tensor, values: Tensor
-) -> None:
-    step = state["step"]
-    beta1, beta2 = group["betas"]
-    skipped = (step - state["touched"][rows]).to(values.dtype).unsqueeze(1)  # (R, 1), t - u
-    mean = state["mean"][rows] * beta1**skipped + (1 - beta1) * values
-    square = state["square"][rows] * beta2**skipped + (1 - beta2) * values * values
-    weights = parameter[rows]
-    if group["weight_decay"]:
-        weights = weights * (1 - group["lr"] * group["weight_decay"]) ** skipped
-    denominator = (square / (1 - beta2**step)).sqrt() + group["eps"]
-    weights = weights - group["lr"] * (mean / (1 - beta1**step)) / denominator
-    parameter.index_copy_(0, rows, weights)
-    state["mean"].index_copy_(0, rows, mean)
-    state["square"].index_copy_(0, rows, square)
-    state["touched"][rows] = step
