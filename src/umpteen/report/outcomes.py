@@ -167,6 +167,10 @@ class _Listener:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._predictor, name)
 
+    def as_trained(self) -> _Listener:
+        self._predictor = self._predictor.as_trained()
+        return self
+
     def search(self, vectors: Any, k: int, *, head: str, exclude: Any = None) -> TopK:
         top = self._predictor.search(vectors, k, head=head, exclude=exclude)
         # Copies, for a view of five places would keep all the others in memory.
