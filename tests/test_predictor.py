@@ -60,6 +60,16 @@ def test_lists_can_be_trained_on(tmp_path):
     assert sorted(model.predict("apple", 2).ids[0]) == ["a", "b"]
 
 
+def test_a_text_alone_gets_the_vector_it_gets_among_others(model):
+    together = model.vectors(TEXTS)
+    for text, wanted in zip(TEXTS, together, strict=True):
+        alone = model.vectors([text])
+        assert alone.dtype == torch.float32
+        assert not alone.requires_grad
+        # A product of another shape may round differently, in the last bits.
+        torch.testing.assert_close(alone[0], wanted, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("head", ["de", "clf", "combined", None])
 def test_a_head_ranks_by_its_cosines(head, model):
     queries = model.vectors(TEXTS).numpy().astype(np.float64)

@@ -151,6 +151,10 @@ class Predictor:
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Search vectors (N, heads * dim) of texts."""
         ragged = encode(texts, self.tokenizer, max_tokens=self.reading.max_tokens)
+        if len(ragged) == 1:
+            # Nothing to sort by length or to cut in chunks, which would take longer than encoding.
+            with torch.no_grad():
+                return self.model.query_vectors(ragged).float()
         return self.encode_tokens(TokenStore(ragged.ids, ragged.offsets))
 
     def encode_tokens(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:

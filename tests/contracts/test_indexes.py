@@ -19,6 +19,7 @@ MORE = [
     ("exact", {"first_pass": "float8", "memory_bytes": 5000}),
     ("faiss", {"factory": "IVF16,Flat", "nprobe": 6}),
     ("faiss", {"factory": "HNSW16", "ef_search": 40}),
+    ("faiss", {"factory": "HNSW16_SQ8,RFlat", "ef_search": 40}),
     ("faiss", {"factory": "IVF8,SQ8"}),
     ("faiss", {"factory": "RR12,IVF8,Flat,RFlat"}),
 ]

@@ -23,7 +23,13 @@ def test_missing_extra_has_the_pip_line(monkeypatch):
 
 @pytest.mark.parametrize(
     ("n_labels", "factory"),
-    [(1, "Flat"), (19_999, "Flat"), (100_000, "IVF1024,Flat"), (8_000_000, "IVF8192,SQ8")],
+    [
+        (1, "Flat"),
+        (19_999, "Flat"),
+        (56_624, "HNSW32_SQ8,RFlat"),
+        (300_000, "IVF2048,Flat"),
+        (8_000_000, "IVF8192,SQ8"),
+    ],
 )
 def test_default_grows_with_the_labels(n_labels, factory):
     assert default_factory(n_labels) == factory
@@ -57,6 +63,24 @@ class TestWithFaiss:
         vectors = np.repeat(VECTORS[:50], 3, axis=0)
         top = FaissIndex.build(vectors, factory="Flat").search(QUERIES, 9)
         assert (np.diff(top.rows.reshape(-1, 3, 3), axis=2) == 1).all()
+
+    def test_refinement_gives_full_scores_and_outlives_saving(self, tmp_path):
+        index = FaissIndex.build(VECTORS, factory="HNSW16_SQ8,RFlat", ef_search=200)
+        index.save(tmp_path / "index")
+        exact = ExactIndex.build(VECTORS).search(QUERIES, 10)
+        for each in (index, FaissIndex.load(tmp_path / "index")):
+            found = each.search(QUERIES, 10)
+            assert (found.rows == exact.rows).mean() > 0.99
+            same = found.rows == exact.rows
+            np.testing.assert_allclose(found.scores[same], exact.scores[same], atol=1e-5)
+
+    def test_one_query_and_many_take_the_same_way_with_and_without_something_to_drop(self):
+        index = FaissIndex.build(VECTORS, factory="HNSW16_SQ8,RFlat", ef_search=50)
+        plain = index.search(QUERIES, 7)
+        none = np.empty((0, 2), np.int64)
+        general = index.search(QUERIES, 7, exclude=none, allowed=np.ones(700, np.bool_))
+        assert np.array_equal(plain.rows, general.rows)
+        assert np.array_equal(plain.scores, general.scores)
 
     def test_graph_is_built_by_one_thread_and_the_number_restored(self):
         faiss = pytest.importorskip("faiss")

@@ -41,6 +41,7 @@ class FaissIndex:
         self.index = index
         self.factory = factory
         self.effort = effort
+        self._parameters: dict[int, Any] = {}
 
     @classmethod
     def build(
@@ -58,7 +59,7 @@ class FaissIndex:
         Args:
             vectors: (L, D), a NumPy array or a torch tensor.
             factory: A faiss factory string, such as "Flat", "IVF1024,Flat", "IVF1024,PQ32" or
-                "HNSW32"; None chooses by the number of labels.
+                "HNSW32_SQ8,RFlat"; None chooses by the number of labels.
             nprobe: For IVF, the lists to look into; None for a sixteenth, at least 16.
             ef_search: For HNSW, the candidates to hold; None for 128.
             training_sample: The vectors to train on; None for 64 per list, at least 65,536.
@@ -83,6 +84,7 @@ class FaissIndex:
                 f"faiss cannot make {factory!r} of {dim} dimensions; see its factory strings, or "
                 "leave the option out"
             ) from cause
+        faiss_kinds.widen_refinement_(index)
         effort = faiss_kinds.first_effort(index, nprobe, ef_search)
         n_lists = faiss_kinds.n_lists_of(index)
         if n_lists > n_labels:
@@ -140,6 +142,11 @@ class FaissIndex:
         if not np.isfinite(given).all():
             raise ValueError("queries hold NaN or infinity")
         pairs = base.check_exclude(exclude, len(given), self.n_labels)
+        if not len(pairs) and allowed is None and len(given) and k <= self.n_labels:
+            # Nothing to drop: what faiss returns is the answer, unless it found too little.
+            rows, scores = self._ask(given, k, self.effort)
+            if rows.min() >= 0:
+                return TopK(*_in_order(rows, scores))
         fit = np.ones(self.n_labels, np.bool_)
         fit[base.check_allowed(allowed, self.n_labels)] = False
         banned = np.unique(pairs[:, 0] * self.n_labels + pairs[:, 1])
@@ -212,17 +219,15 @@ class FaissIndex:
     def _ask(
         self, queries: NDArray[np.float32], width: int, effort: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        if (
-            width >= self.n_labels
-            and faiss_kinds.is_graph(self.index)
-            and hasattr(self.index, "storage")
-        ):
+        scan = faiss_kinds.scan_of(self.index) if width >= self.n_labels else None
+        if scan is not None:
             # A graph may have labels that no walk reaches; whoever wants all of them gets a scan.
-            scores, rows = self.index.storage.search(queries, width)
-        else:
-            # Effort travels with the call, not in the index: searches may run side by side.
-            parameters = faiss_kinds.parameters(self.index, effort)
-            scores, rows = self.index.search(queries, width, params=parameters)
+            scores, rows = scan.search(queries, width)
+            return rows, scores
+        # Effort travels with the call, not in the index: searches may run side by side.
+        if effort not in self._parameters:
+            self._parameters[effort] = faiss_kinds.parameters(self.index, effort)
+        scores, rows = self.index.search(queries, width, params=self._parameters[effort])
         return rows, scores
 
 
@@ -234,6 +239,16 @@ def _by_width(
     rounded[widths == widths.min()] = widths.min()
     for width in np.unique(rounded):
         yield int(width), queries[rounded == width]
+
+
+def _in_order(
+    rows: NDArray[np.int64], scores: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """By falling score, then rising row; nothing is done where they are so already."""
+    if (scores[:, 1:] < scores[:, :-1]).all():
+        return rows, scores
+    order = np.lexsort((rows, -scores), axis=1)
+    return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
 
 
 def _best_fit(
@@ -251,8 +266,8 @@ def _best_fit(
         drop |= np.isin(queries[:, None] * n_labels + rows, banned)
     rows = np.where(drop, n_labels, rows)
     scores = np.where(drop, -np.inf, scores)
-    order = np.lexsort((rows, -scores), axis=1)[:, :k]
-    rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
+    rows, scores = _in_order(rows, scores)
+    rows, scores = rows[:, :k], scores[:, :k]
     rows = np.where(rows == n_labels, -1, rows)
     lack = ((0, 0), (0, k - rows.shape[1]))
     return np.pad(rows, lack, constant_values=-1), np.pad(scores, lack, constant_values=-np.inf)

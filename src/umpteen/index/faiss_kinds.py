@@ -10,6 +10,7 @@ from umpteen.errors import ConfigError
 from umpteen.extras import require
 
 FEW_LABELS = 20_000  # below this a plain scan is as fast as anything
+GRAPH_LABELS = 200_000  # up to this a graph, which finds most in least time, is built in a minute
 MANY_LABELS = 5_000_000  # above this vectors are kept as bytes
 
 
@@ -17,11 +18,13 @@ def default_factory(n_labels: int) -> str:
     """The factory string for a number of labels.
 
     Example:
-        >>> default_factory(1_000), default_factory(300_000)
-        ('Flat', 'IVF2048,Flat')
+        >>> default_factory(1_000), default_factory(50_000), default_factory(300_000)
+        ('Flat', 'HNSW32_SQ8,RFlat', 'IVF2048,Flat')
     """
     if n_labels < FEW_LABELS:
         return "Flat"
+    if n_labels < GRAPH_LABELS:
+        return "HNSW32_SQ8,RFlat"
     n_lists = 2 ** round(np.log2(4 * np.sqrt(n_labels)))
     return f"IVF{n_lists},{'Flat' if n_labels < MANY_LABELS else 'SQ8'}"
 
@@ -46,6 +49,25 @@ def is_graph(index: Any) -> bool:
     """Whether labels are found by walking a graph (HNSW)."""
     faiss = require("faiss", extra="faiss")
     return isinstance(inner(index), faiss.IndexHNSW)
+
+
+def scan_of(index: Any) -> Any:
+    """What holds a graph's vectors, to be searched whole; None for other kinds."""
+    faiss = require("faiss", extra="faiss")
+    index = faiss.downcast_index(index)
+    if not is_graph(index):
+        return None
+    if isinstance(index, faiss.IndexRefine):
+        return index.refine_index
+    return getattr(index, "storage", None)
+
+
+def widen_refinement_(index: Any) -> None:
+    """Let a refinement choose among twice as many as are asked for; among k it could only sort."""
+    faiss = require("faiss", extra="faiss")
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexRefine):
+        index.k_factor = 2
 
 
 def first_effort(index: Any, nprobe: int | None, ef_search: int | None) -> int:

@@ -1,0 +1,83 @@
+"""The time from one text to its labels on one thread, and where it goes.
+
+    python bench/latency.py RUN DATA [--split test] [--head combined] [-k 10] [--texts 1000]
+                            [--factory HNSW32_SQ8,RFlat IVF1024,Flat] [--effort 64 128]
+                            [--cpu-time]
+
+For the exact index and for faiss indexes built on the spot: the median and the 95th percentile of
+one `Predictor.predict` of one text, its parts (tokens, encoder, search), and the share of the exact
+top k that comes back. --cpu-time counts this thread's time alone, for a machine that is not idle.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+
+from umpteen import Predictor, load_dataset
+from umpteen.index.exact import ExactIndex
+from umpteen.index.faiss_index import FaissIndex
+
+
+def clock(function, inputs, now=time.perf_counter):
+    """Milliseconds of each call."""
+    times = []
+    for given in inputs:
+        start = now()
+        function(given)
+        times.append(1000 * (now() - start))
+    return np.array(times)
+
+
+def indexes(given, vectors):
+    yield "exact", ExactIndex.build(vectors)
+    for factory in given.factory:
+        for effort in given.effort:
+            option = {"nprobe": effort} if factory.startswith("IVF") else {"ef_search": effort}
+            index = FaissIndex.build(vectors, factory=factory, **option)
+            yield f"{factory} {effort}", index
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run")
+    parser.add_argument("data")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--head")
+    parser.add_argument("-k", type=int, default=10)
+    parser.add_argument("--texts", type=int, default=1000)
+    parser.add_argument(
+        "--factory", nargs="*", default=["HNSW32_SQ8,RFlat", "HNSW32", "IVF1024,Flat"]
+    )
+    parser.add_argument("--effort", nargs="*", type=int, default=[128])
+    parser.add_argument("--cpu-time", action="store_true")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    now = time.thread_time if given.cpu_time else time.perf_counter
+    predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
+    head = given.head or predictor.heads[-1]
+    texts = list(load_dataset(given.data)[given.split].texts()[: given.texts])
+    columns = predictor.columns(head)
+    clock(predictor.vectors, [[text] for text in texts[:50]])
+    encode = np.median(clock(predictor.vectors, [[text] for text in texts], now))
+    vectors = predictor.vectors(texts)[:, columns]
+    wanted = ExactIndex.build(predictor.label_vectors(head)).search(vectors, given.k).rows
+    print(
+        f"{len(predictor.labels):,} labels of {vectors.shape[1]}, {len(texts)} texts, k {given.k}"
+    )
+    print(f"tokens and encoder: p50 {encode:.3f} ms")
+    print(f"{'':24}{'p50 ms':>10}{'p95 ms':>10}{'search':>10}{'recall':>9}")
+    for name, index in indexes(given, predictor.label_vectors(head)):
+        predictor._indexes[head] = index
+        search = np.median(clock(lambda one: index.search(one, given.k), vectors.split(1), now))  # noqa: B023
+        whole = clock(lambda text: predictor.predict(text, given.k, head=head), texts, now)
+        found = index.search(vectors, given.k).rows
+        hits = (found[:, :, None] == wanted[:, None, :]) & (wanted[:, None, :] >= 0)
+        share = hits.sum() / (wanted >= 0).sum()
+        low, high = np.percentile(whole, [50, 95])
+        print(f"{name:24}{low:>10.3f}{high:>10.3f}{search:>10.3f}{share:>9.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
