@@ -1,5 +1,9 @@
 """Bias, dropout, residual and layer norm in one pass over the tokens, as Triton kernels."""
 
+# Types of a kernel's arguments are the compiler's to find.
+# ruff: noqa: ANN001, ANN202
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,11 +20,11 @@ PROGRAMS = 512  # of the backward kernel: a few for each multiprocessor, and as 
 
 @triton.jit
 def _forward(
-    values: Any, bias: Any, residual: Any, weight: Any, shift: Any, out: Any, total: Any,
-    means: Any, inverses: Any, seed: Any, count: Any, threshold: Any, grow: Any, eps: Any,
+    values, bias, residual, weight, shift, out, total,
+    means, inverses, seed, count, threshold, grow, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK)
     wide = columns < WIDTH
@@ -48,11 +52,11 @@ def _forward(
 
 @triton.jit
 def _backward(
-    gradient: Any, weight: Any, total: Any, means: Any, inverses: Any, to_values: Any,
-    to_residual: Any, partial: Any, seed: Any, count: Any, threshold: Any, grow: Any,
+    gradient, weight, total, means, inverses, to_values,
+    to_residual, partial, seed, count, threshold, grow,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
     BIAS: tl.constexpr, DROP: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     program = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     wide = columns < WIDTH

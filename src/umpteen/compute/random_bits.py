@@ -1,15 +1,17 @@
 """Random bits inside Triton kernels, drawn from a seed that lies on the device."""
 
-from __future__ import annotations
+# Types of a kernel's arguments are the compiler's to find.
+# ruff: noqa: ANN001, ANN201, ANN202
+# mypy: disable-error-code="no-untyped-def"
 
-from typing import Any
+from __future__ import annotations
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def kept(seed: Any, rows: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr, threshold: Any) -> Any:
+def kept(seed, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, threshold):
     """Which elements of a block dropout keeps: (ROWS, COLUMNS) bool.
 
     An element's bit depends on the seed, its row and its column alone, so a backward kernel with
@@ -31,7 +33,7 @@ def kept(seed: Any, rows: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr, thresh
 
 
 @triton.jit
-def _above(bits: Any, threshold: Any) -> Any:
+def _above(bits, threshold):
     # 31 bits, so that every threshold is an ordinary integer; bytes, as they change threads next.
     return ((bits >> 1).to(tl.int32) >= threshold).to(tl.int8)
 

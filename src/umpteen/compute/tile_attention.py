@@ -5,6 +5,10 @@ texts, so nothing is looped over, nothing summed between programs, and backward 
 what forward read. Imported only where Triton is at hand.
 """
 
+# Types of a kernel's arguments are the compiler's to find.
+# ruff: noqa: ANN001, ANN202
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
@@ -19,9 +23,9 @@ from umpteen.compute.random_bits import drop_threshold, kept
 
 @triton.jit
 def _probabilities(
-    start: Any, fused: Any, texts: Any, rows: Any, columns: Any, inside: Any, stop: Any, scale: Any,
+    start, fused, texts, rows, columns, inside, stop, scale,
     HEADS: tl.constexpr, SIZE: tl.constexpr,
-) -> Any:  # fmt: skip
+):  # fmt: skip
     """Queries, keys, values and the softmax (TILE, TILE) of one tile and head.
 
     Places behind the tile's last token belong to text -1: they see each other and nobody else.
@@ -39,10 +43,10 @@ def _probabilities(
 
 @triton.jit
 def _forward(
-    fused: Any, texts: Any, tiles: Any, out: Any, seed: Any, scale: Any, threshold: Any, grow: Any,
+    fused, texts, tiles, out, seed, scale, threshold, grow,
     HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     DROP: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     program = tl.program_id(0)
     tile, head = program // HEADS, program % HEADS
     stop = tl.load(tiles + tile + 1)
@@ -64,11 +68,11 @@ def _forward(
 
 @triton.jit
 def _backward(
-    fused: Any, texts: Any, tiles: Any, gradient: Any, result: Any, seed: Any, scale: Any,
-    threshold: Any, grow: Any,
+    fused, texts, tiles, gradient, result, seed, scale,
+    threshold, grow,
     HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     DROP: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     program = tl.program_id(0)
     tile, head = program // HEADS, program % HEADS
     stop = tl.load(tiles + tile + 1)

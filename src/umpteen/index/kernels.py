@@ -3,10 +3,13 @@
 Imported only where Triton is at hand: on a GPU, or in Triton's interpreter.
 """
 
+# Types of a kernel's arguments are the compiler's to find.
+# ruff: noqa: ANN001, ANN202
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -129,18 +132,18 @@ def _processors(device: torch.device) -> int:
 
 @triton.jit
 def _store_maxima(
-    scores: Any,
-    bias: Any,
-    maxima: Any,
-    best: Any,
-    query_tile: Any,
-    label_tile: Any,
-    n_labels: Any,
+    scores,
+    bias,
+    maxima,
+    best,
+    query_tile,
+    label_tile,
+    n_labels,
     TILE_Q: tl.constexpr,
     TILE_L: tl.constexpr,
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
-) -> None:
+):
     columns = label_tile * TILE_L + tl.arange(0, TILE_L)
     scores += tl.load(bias + columns)[None, :]
     parts = tl.reshape(scores, (TILE_Q, TILE_L // WIDE, FEW, WIDE // FEW))
@@ -157,13 +160,13 @@ def _store_maxima(
 
 @triton.jit
 def _maxima_tiled(
-    queries: Any,
-    labels: Any,
-    bias: Any,
-    maxima: Any,
-    best: Any,
-    n_query_tiles: Any,
-    n_labels: Any,
+    queries,
+    labels,
+    bias,
+    maxima,
+    best,
+    n_query_tiles,
+    n_labels,
     TILE_Q: tl.constexpr,
     TILE_L: tl.constexpr,
     DEEP: tl.constexpr,
@@ -171,7 +174,7 @@ def _maxima_tiled(
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
     INTERPRETED: tl.constexpr,
-) -> None:
+):
     # All queries against one tile of labels, then the next: labels are read from memory once.
     query_tile = tl.program_id(0) % n_query_tiles
     label_tile = tl.program_id(0) // n_query_tiles
@@ -195,14 +198,14 @@ def _maxima_tiled(
 
 @triton.jit
 def _maxima_persistent(
-    queries: Any,
-    labels: Any,
-    bias: Any,
-    maxima: Any,
-    best: Any,
-    n_query_tiles: Any,
-    n_labels: Any,
-    n_tiles: Any,
+    queries,
+    labels,
+    bias,
+    maxima,
+    best,
+    n_query_tiles,
+    n_labels,
+    n_tiles,
     PROGRAMS: tl.constexpr,
     TILE_Q: tl.constexpr,
     TILE_L: tl.constexpr,
@@ -211,7 +214,7 @@ def _maxima_persistent(
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
     INTERPRETED: tl.constexpr,
-) -> None:
+):
     # Flattened, so that the next tile's vectors come in while this one's maxima go out.
     for tile in tl.range(tl.program_id(0), n_tiles, PROGRAMS, flatten=True):
         query_tile = tile % n_query_tiles
@@ -230,18 +233,18 @@ def _maxima_persistent(
 
 @triton.jit
 def _candidate_scores(
-    queries: Any,
-    vectors: Any,
-    groups: Any,
-    scores: Any,
-    width: Any,
-    n_labels: Any,
-    dim: Any,
+    queries,
+    vectors,
+    groups,
+    scores,
+    width,
+    n_labels,
+    dim,
     MANY: tl.constexpr,
     DEEP: tl.constexpr,
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
-) -> None:
+):
     query = tl.program_id(0).to(tl.int64)
     places = tl.program_id(1) * MANY + tl.arange(0, MANY)
     inside = places < width
