@@ -157,6 +157,8 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         learn_temperatures=m.learn_temperatures,
         classifier_head=m.classifier_head,
         label_storage=config.train.label_storage,
+        label_side=m.label_side,
+        neighbours=m.neighbours,
     )
 
 

@@ -53,6 +53,12 @@ class ModelConfig:
     """``dual``, ``classifier``, or both."""
     classifier_head: str = "linear"
     """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
+    label_side: str = "free"
+    """What the classifier scores a label with: its ``free`` vector; ``text``: that and the head's
+    vector of its text (DECAF); ``graph``: the text's and a mean over the free vectors of its
+    neighbours in co-occurrence (ECLARE). With the last two free vectors start at zero."""
+    neighbours: int = 8
+    """Of a label in the graph, itself among them."""
     dim: int = 256
     """Size of each head's vectors."""
     dropout: float = 0.1
@@ -258,6 +264,7 @@ CHOICES = {
     "augment.order": ("random", "tail"),
     "encoder.pooling": ("mean", "first"),
     "encoder.table": ("auto", "static", "random"),
+    "model.label_side": ("free", "text", "graph"),
     "model.label_init": ("text", "zeros"),
     "pool.scope": ("batch", "all", "bank"),
     "train.precision": ("auto", "fp32", "bf16"),
@@ -292,6 +299,14 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "false unless there is a classifier, pool.scope is batch and loss.dual_share is 0",
         not c.train.frozen or (fits and (not both or c.loss.dual_share == 0)),
     )
+    plain = c.pool.scope == "batch" and not c.pool.extra_positives and not c.train.frozen
+    yield (
+        "model.label_side",
+        c.model.label_side,
+        "free unless there is a classifier, pool.scope is batch, pool.extra_positives is 0 and "
+        "nothing is frozen",
+        c.model.label_side == "free" or (plain and "classifier" in c.model.heads),
+    )
     scope = c.pool.scope
     dual = "dual" in c.model.heads
     yield "model.heads", list(c.model.heads), "dual, for pool.scope bank", scope != "bank" or dual
@@ -323,7 +338,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
         "pool.chunk_tokens", "pool.memory_mib",
         "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
-        "augment.share", "augment.walk_steps", "augment.alpha",
+        "model.neighbours", "augment.share", "augment.walk_steps", "augment.alpha",
     ):  # fmt: skip
         yield key, get(c, key), "above 0", get(c, key) > 0
     for key in (

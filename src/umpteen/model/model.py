@@ -32,6 +32,9 @@ class Model(nn.Module):
         classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
             dual head's vectors of queries.
         label_storage: ``fp32`` or ``bf16``, how label vectors are kept.
+        label_side: What the classifier scores a label with: its ``free`` vector; that and the
+            head's vector of its ``text``; or the text's and its neighbours' vectors (``graph``).
+        neighbours: Of a label in the graph, itself among them; set with ``set_graph_``.
     """
 
     def __init__(
@@ -48,6 +51,8 @@ class Model(nn.Module):
         learn_temperatures: bool = False,
         classifier_head: str = "linear",
         label_storage: str = "fp32",
+        label_side: str = "free",
+        neighbours: int = 0,
     ) -> None:
         super().__init__()
         unknown = set(heads) - set(HEADS)
@@ -70,6 +75,14 @@ class Model(nn.Module):
                 self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
             kind = torch.bfloat16 if label_storage == "bf16" else torch.get_default_dtype()
             self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim, dtype=kind))
+        self.label_side = label_side if "classifier" in heads else "free"
+        self.neighbours = neighbours if self.label_side == "graph" else 0
+        if self.neighbours:
+            own = torch.arange(n_labels, dtype=torch.int32).unsqueeze(1)
+            first = torch.zeros(n_labels, neighbours)
+            first[:, 0] = 1.0
+            self.register_buffer("graph_rows", own.repeat(1, neighbours))
+            self.register_buffer("graph_weights", first)
         self.label_dropout = nn.Dropout(label_dropout)
         # Kept as logarithms of 1 / temperature, so that a trained one stays positive.
         self.log_scales = nn.Parameter(
@@ -98,15 +111,27 @@ class Model(nn.Module):
         return vectors
 
     def label_rows(self, rows: Tensor) -> Tensor:
-        """Label vectors (C, dim) of the given rows, in float32 at least.
+        """Label vectors (C, dim) of the given rows, in float32 at least; without texts' part.
 
         Gradients touch these rows alone. Once in a step, with each row once: the optimizer takes
-        the rows of the gradient as distinct.
+        the rows of the gradient as distinct. With a graph they are those of all neighbours, and
+        the optimizer must add them up.
         """
         assert self.label_vectors is not None
-        vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
+        if self.neighbours:
+            near: Tensor = self.graph_rows[rows]  # type: ignore[index] # (C, M)
+            vectors = nn.functional.embedding(near, self.label_vectors, sparse=True)  # (C, M, dim)
+            weights: Tensor = self.graph_weights[rows]  # type: ignore[index]
+            vectors = (weights.unsqueeze(2) * vectors).sum(dim=1)
+        else:
+            vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
         dropped: Tensor = self.label_dropout(at_least_float32(vectors))
         return dropped
+
+    def set_graph_(self, rows: Tensor, weights: Tensor) -> None:
+        """Take over each label's neighbours (L, neighbours) and their weights."""
+        self.graph_rows.copy_(rows)  # type: ignore[operator]
+        self.graph_weights.copy_(weights)  # type: ignore[operator]
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Cosines over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""

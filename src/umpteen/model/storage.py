@@ -74,6 +74,8 @@ def save_model(
                 "label_dropout": model.label_dropout.p,
                 "classifier_head": "dual" if model.shares_head else "linear",
                 "label_storage": model.label_storage,
+                "label_side": model.label_side,
+                "neighbours": model.neighbours,
                 "learn_temperatures": model.log_scales.requires_grad,
                 "reading": asdict(reading),
             },
@@ -106,6 +108,8 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
             learn_temperatures=about["learn_temperatures"],
             classifier_head=about.get("classifier_head", "linear"),
             label_storage=about.get("label_storage", "fp32"),
+            label_side=about.get("label_side", "free"),
+            neighbours=about.get("neighbours", 0),
         )
         heads = load_file(folder / "heads.safetensors")
         tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")

@@ -15,6 +15,8 @@ from umpteen.types import Ragged
 
 HEAD_NAMES = {"de": "dual", "clf": "classifier"}
 """What users call a head, and what the model calls it."""
+ROWS_AT_ONCE = 1 << 14
+"""Labels whose neighbours' vectors are gathered at once."""
 
 
 def available_heads(model: Model) -> tuple[str, ...]:
@@ -73,8 +75,32 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
     if model.dual_head is not None:
         parts.append(encode_texts(model, tokens, model.dual, precision=precision))
     if model.label_vectors is not None:
-        parts.append(normalize(at_least_float32(model.label_vectors.detach()), dim=1))
+        parts.append(normalize(classifier_label_vectors(model, tokens, precision=precision), dim=1))
     return torch.cat(parts, dim=1)
+
+
+def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
+    """What the classifier scores every label with, (L, dim) float32: free vector, text and graph.
+
+    Args:
+        model: In evaluation mode.
+        tokens: The labels' tokens.
+        precision: Of the encoder.
+
+    Returns:
+        On the model's device; not normalized.
+    """
+    assert model.label_vectors is not None
+    if model.label_side == "free":
+        return at_least_float32(model.label_vectors.detach())
+    vectors = encode_texts(model, tokens, model.classifier, precision=precision)
+    with torch.no_grad():
+        for start in range(0, len(vectors), ROWS_AT_ONCE):
+            rows = torch.arange(
+                start, min(start + ROWS_AT_ONCE, len(vectors)), device=vectors.device
+            )
+            vectors[rows] += model.label_rows(rows)
+    return vectors
 
 
 def query_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:

@@ -53,7 +53,8 @@ class Optimizers:
         labels = {
             "lr": lr_labels,
             "moments": label_moments,
-            "unique_rows": True,  # a pool names each label once
+            # A pool names each label once, but neighbours are those of several.
+            "unique_rows": not model.neighbours,
             "seed": seed,
             "first_row": first_label,
         }

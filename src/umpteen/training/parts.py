@@ -11,6 +11,8 @@ import torch
 from umpteen.build import build_encoder, build_losses, build_model
 from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
+from umpteen.data.augment.graph import GraphOptions
+from umpteen.data.augment.label_graph import strongest_neighbours
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder
 from umpteen.data.pool_on_device import DevicePoolBuilder
@@ -52,7 +54,17 @@ def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
         torch.manual_seed(step_seed(settings.seed, 0, (6,)))
         encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
         _require_room(encoder, settings)
-        return build_model(settings, encoder, len(dataset.labels)), tokenizer
+        model = build_model(settings, encoder, len(dataset.labels))
+    if model.neighbours:
+        limits = GraphOptions(
+            most_positives=settings.augment.most_positives,
+            most_queries=settings.augment.most_queries,
+            seed=settings.seed,
+        )
+        targets = dataset["train"].filtered_targets()
+        rows, weights = strongest_neighbours(targets, model.neighbours, limits)
+        model.set_graph_(torch.from_numpy(rows), torch.from_numpy(weights))
+    return model, tokenizer
 
 
 def _require_room(encoder: Any, settings: RunConfig) -> None:
@@ -175,6 +187,7 @@ def _maker(
     else:
         pools = PoolBuilder(targets, filters, **options)
     encode = "dual" in model.heads and s.pool.scope != "all" and not s.train.frozen
+    encode = encode or model.label_side != "free"
     encode = encode or (mixing is not None and mixing.kind == "label-mixup")
     parts = (data.queries, data.labels, pools)
     if there:

@@ -12,14 +12,13 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.compute.precision import at_least_float32
 from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels, step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest
 from umpteen.model.model import Model
-from umpteen.model.vectors import encode_texts
+from umpteen.model.vectors import classifier_label_vectors, encode_texts
 from umpteen.training.mining import mine
 
 FILES = ("order.npy", "bounds.npy", "negatives.npy")
@@ -98,9 +97,8 @@ class Refresher:
         if model.dual_head is not None:
             labels = encode_texts(model, self.labels, model.dual, precision=self.precision)
         else:
-            assert model.label_vectors is not None
-            stored = at_least_float32(model.label_vectors.detach())
-            labels = torch.nn.functional.normalize(stored, dim=1)
+            own = classifier_label_vectors(model, self.labels, precision=self.precision)
+            labels = torch.nn.functional.normalize(own, dim=1)
         found = mine(queries, labels, self.targets, self.filters, self.negatives_kept)
         if self.tell_labels is not None:
             self.tell_labels(labels)

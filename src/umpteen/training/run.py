@@ -131,6 +131,11 @@ def _require_for_ranks(settings: RunConfig) -> None:
             f"several ranks mix no queries (augment.method={settings.augment.method}); "
             "train with one rank"
         )
+    if settings.model.label_side != "free":
+        raise ConfigError(
+            f"several ranks train no label vectors with texts (model.label_side="
+            f"{settings.model.label_side}); train with one rank"
+        )
     if settings.stage2 or settings.train.frozen or settings.pool.scope == "bank":
         raise ConfigError(
             "several ranks train neither a second stage, nor a frozen encoder, nor a bank of "
@@ -262,7 +267,8 @@ class _Session:
     def _start_labels(self, settings: RunConfig) -> None:
         if self.model.label_vectors is None:
             return
-        if settings.model.label_init == "text":
+        # A part that is the text's already is not needed twice.
+        if settings.model.label_init == "text" and self.model.label_side == "free":
             start.start_from_texts_(
                 self.model, self.data, precision=self.precision, ranks=self.ranks
             )

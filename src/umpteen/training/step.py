@@ -50,7 +50,8 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     if "dual" in model.heads and share > 0:
         total = total + share * _dual_loss(model, batch, losses, queries, encoded[n_queries:])
     if "classifier" in model.heads and share < 1:
-        total = total + (1 - share) * classifier_loss(model, batch, losses, queries)
+        texts = None if model.label_side == "free" else encoded[n_queries:]
+        total = total + (1 - share) * classifier_loss(model, batch, losses, queries, texts)
     return total
 
 
@@ -69,11 +70,18 @@ def _dual_loss(
     )
 
 
-def classifier_loss(model: Model, batch: Batch, losses: Losses, queries: Tensor) -> Tensor:
-    """L_C of encoded queries (B, encoder.dim) on the batch's pool, with the added cross-entropy."""
+def classifier_loss(
+    model: Model, batch: Batch, losses: Losses, queries: Tensor, texts: Tensor | None = None
+) -> Tensor:
+    """L_C of encoded queries (B, encoder.dim) on the batch's pool, with the added cross-entropy.
+
+    Where label vectors have a part from their texts, these come encoded, (C, encoder.dim).
+    """
     pool = batch.pool
-    rows = to_device(pool.labels, queries.device)
-    scores = model.classifier_scores(model.classifier(queries), model.label_rows(rows))  # (B, C)
+    labels = model.label_rows(to_device(pool.labels, queries.device))  # (C, dim)
+    if texts is not None:
+        labels = labels + model.classifier(texts)
+    scores = model.classifier_scores(model.classifier(queries), labels)  # (B, C)
     forward = losses.classifier_forward
     loss = _both_ways(
         losses.classifier, losses.reduction, forward, scores, pool.positives, pool.ignored
