@@ -103,9 +103,13 @@ def block_loss(
         positives = without(positives, gone)
     stats = summarise(objective, scores, positives, _look_ahead(objective, scores, positives))
     rows = objective.loss(stats, positive_scores, positives, weights)  # (B,)
-    counted = torch.zeros(n_rows, dtype=scores.dtype, device=scores.device)
+    return mean_over_rows(rows, positives)
+
+
+def mean_over_rows(rows: Tensor, positives: Positives) -> Tensor:
+    """The mean of the losses (B,) over the rows that have a positive; 0 where none has."""
     # index_fill, since an assignment would copy its number from the host and wait for it.
-    counted = counted.index_fill(0, positives.rows, 1.0)
+    counted = torch.zeros_like(rows, requires_grad=False).index_fill(0, positives.rows, 1.0)
     return rows.sum() / counted.sum().clamp(min=1.0)
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
-from umpteen.objectives.base import Objective, Reduction, block_loss
+from umpteen.objectives.base import Objective, Reduction
+from umpteen.objectives.both_ways import both_ways_loss
 from umpteen.training.batch import Batch
 from umpteen.types import Positives
 
@@ -112,10 +113,4 @@ def _both_ways(
         to_device(positives.cols, device),
         to_device(positives.targets, device).to(scores.dtype),
     )
-    loss = torch.zeros((), device=device)
-    if forward > 0:
-        loss = loss + forward * block_loss(objective, reduction, scores, placed)
-    if forward < 1:
-        back = block_loss(objective, reduction, scores.T, placed.transposed())
-        loss = loss + (1 - forward) * back
-    return loss
+    return both_ways_loss(objective, reduction, forward, scores, placed)
