@@ -33,7 +33,7 @@ def prepared(data, folder, *changes, preset="unidec-frugal", device="cpu", preci
     return settings, ready, loop
 
 
-def device_maker(settings, data, device="cpu"):
+def device_maker(settings, data, device="cpu", plan=None):
     train = data.dataset["train"]
     pools = DevicePoolBuilder(
         train.filtered_targets(),
@@ -43,8 +43,9 @@ def device_maker(settings, data, device="cpu"):
         negatives_per_query=settings.pool.negatives,
         extra_positives=settings.pool.extra_positives,
     )
+    place = torch.device(device)
     return DeviceBatchMaker(
-        data.queries, data.labels, pools, torch.device(device), seed=5, encode_labels=True
+        data.queries, data.labels, pools, place, seed=5, encode_labels=True, plan=plan
     )
 
 
@@ -52,16 +53,21 @@ def host_copy(batch):
     pool, pairs = batch.pool, batch.pool.positives
     arrays = (pool.labels, pairs.rows, pairs.cols, pairs.targets, pool.ignored)
     labels, *of_pairs, ignored = (array.cpu().numpy() for array in arrays)
-    tokens = Ragged(batch.tokens.ids.cpu().numpy(), batch.tokens.offsets)
+    tokens = Ragged(torch.as_tensor(batch.tokens.ids).cpu().numpy(), batch.tokens.offsets)
     return Batch(batch.queries, tokens, Pool(labels, pool.n_text, Positives(*of_pairs), ignored))
 
 
-def test_a_batch_on_the_device_has_the_loss_of_the_same_batch_on_the_host(tiny_data, tmp_path):
-    settings, data, loop = prepared(tiny_data, tmp_path, *CHANGES)
-    maker = device_maker(settings, data)
+@pytest.mark.parametrize("kind", ["bag", "convolution", "transformer"])
+def test_a_batch_on_the_device_has_the_loss_of_the_same_batch_on_the_host(
+    kind, tiny_data, tiny_bert, tmp_path
+):
+    name = tiny_bert if kind == "transformer" else kind
+    settings, data, loop = prepared(tiny_data, tmp_path, *CHANGES, f"encoder.name={name}")
+    maker = device_maker(settings, data, plan=getattr(loop.model.encoder, "plan", None))
     maker.negatives = np.random.default_rng(0).integers(-1, 40, (len(data.queries), 6))
     batch = maker.make(np.arange(0, len(data.queries), 2), step=3)
     assert batch.pool.n_text < len(batch.pool.labels)
+    assert (batch.tokens.plan is not None) == (kind == "transformer")
     model = loop.model.double().eval()
     losses = build_losses(settings.loss)
     found, expected = (
