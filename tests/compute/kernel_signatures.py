@@ -76,6 +76,18 @@ KERNELS = {
             {"MANY": 64, "DEEP": 128, "WIDE": 256, "FEW": 16},
         ),
     ],
+    "compute.row_kernel:_update": [
+        (
+            "fp32",
+            ROWS | {"vectors": "*fp32", "mean": "*fp32", "square": "*fp32"},
+            ROW_SHAPE | {"ROUNDED": False, "CODED": False},
+        ),
+        (
+            "fp32",
+            ROWS | {"vectors": "*bf16", "mean": "*i8", "square": "*u8"},
+            ROW_SHAPE | {"ROUNDED": True, "CODED": True},
+        ),
+    ],
 }
 """Each kernel's variants: the type of arguments not named, types of those named, constants."""
 
