@@ -11,6 +11,7 @@ from umpteen.objectives import OBJECTIVES
 from umpteen.settings import preset_names
 from umpteen.training.all_labels import AllLabelLoss, cut_by_tokens
 from umpteen.training.batch import BatchMaker
+from umpteen.training.optim import Optimizers
 from umpteen.training.run import train
 from umpteen.training.step import batch_loss
 from umpteen.types import Positives
@@ -70,6 +71,77 @@ def test_all_labels_in_chunks_equal_one_pool_of_all_labels(tiny_data, heads, obj
     assert ours.keys() == theirs.keys()
     for name in theirs:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-8, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize("heads", [("classifier",), ("dual", "classifier")])
+@pytest.mark.parametrize("objective", ["bce", "decoupled_softmax", "triplet"])
+@pytest.mark.parametrize(("option", "at_once"), [("loss.bce=0", True), ("loss.bce=0.3", False)])
+def test_label_vectors_updated_within_the_loss_learn_as_from_a_gradient(
+    tiny_data, heads, objective, option, at_once
+):
+    split = tiny_data["train"]
+    targets, filters = split.filtered_targets(), np.array([[0, 3], [2, 5], [2, 6]])
+    queries, labels = token_store(len(split), 2), token_store(targets.shape[1], 3)
+    settings = [f"loss.dual={objective}", f"loss.classifier={objective}", option]
+    losses = build_losses(load_config("unidec", [*settings, "loss.classifier_forward=1"]).loss)
+    maker = BatchMaker(queries, labels, AllLabels(targets, filters), seed=1, encode_labels=False)
+    models, blocks = [], []
+    for updating in (True, False):
+        model = model_of(heads, targets.shape[1])
+        optimizers = Optimizers(
+            model, lr_encoder=0.01, lr_heads=0.02, lr_labels=0.03, weight_decay=0.1
+        )
+
+        def updates(optimizers=optimizers):
+            apply = optimizers.update_labels()
+
+            def counted(rows, gradient):
+                blocks.append(rows)
+                apply(rows, gradient)
+
+            return counted
+
+        loss_of = AllLabelLoss(
+            losses, labels, "fp32", chunk_tokens=37, memory_bytes=4_000,
+            label_updates=updates if updating else None,
+        )  # fmt: skip
+        for step in range(4):
+            factor = 0.5 + 0.1 * step
+            optimizers.set_rates(factor)
+            loss_of(model, maker.make(np.arange(step, step + 6), step), 99).backward()
+            assert (model.label_vectors.grad is None) == (updating and at_once)
+            optimizers.step(factor, clip_norm=0.01)  # of encoder and heads alone
+        models.append(model)
+    assert (len(blocks) > 8) == at_once
+    for (name, mine), theirs in zip(
+        models[0].named_parameters(), models[1].parameters(), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-10, msg=name)
+    started = model_of(heads, targets.shape[1]).label_vectors
+    assert (models[0].label_vectors - started).abs().max() > 0.01
+
+
+def test_a_loss_that_is_only_looked_at_changes_no_label(tiny_data):
+    targets = tiny_data["train"].filtered_targets()
+    labels = token_store(targets.shape[1], 3)
+    maker = BatchMaker(
+        token_store(targets.shape[0], 2), labels, AllLabels(targets, np.empty((0, 2), np.int64)),
+        seed=1, encode_labels=False,
+    )  # fmt: skip
+    model = model_of(("classifier",), targets.shape[1])
+    before = model.label_vectors.detach().clone()
+    optimizers = Optimizers(model, lr_encoder=1, lr_heads=1, lr_labels=1, weight_decay=0)
+    loss_of = AllLabelLoss(
+        build_losses(load_config("renee").loss), labels, "fp32", chunk_tokens=37,
+        memory_bytes=4_000, label_updates=optimizers.update_labels,
+    )  # fmt: skip
+    batch = maker.make(np.arange(6), 0)
+    with torch.no_grad():
+        loss_of(model, batch, 1)
+    loss_of(model.eval(), batch, 1)
+    assert torch.equal(model.label_vectors, before)
+    loss_of(model.train(), batch, 1)
+    assert not torch.equal(model.label_vectors, before)
 
 
 def test_the_pool_of_all_labels_has_every_positive_and_filter(tiny_data):

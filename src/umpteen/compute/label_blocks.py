@@ -191,13 +191,15 @@ def _prepare(
         functions = closed_functions(summary.function, queries.device, dtype)
         eight = precision == "fp8" and label_fp8.fits(*queries.shape)
         stream: LabelStream = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
-        copies = functions.copies
+        # The block's labels: their gradient, where it is asked for, and the cast ones.
+        copies, label_copies = functions.copies, 1 if labels.dtype == factors else 2
     else:
-        stream, copies = LabelStream(*given), COPIES
+        stream, copies, label_copies = LabelStream(*given), COPIES, LABEL_COPIES
     if block_size is None:
         block_size = fitting_block(
-            len(queries), labels.shape[1], dtype, memory_bytes, copies=copies
-        )
+            len(queries), labels.shape[1], dtype, memory_bytes,
+            copies=copies, label_copies=label_copies,
+        )  # fmt: skip
     stream.size = max(1, min(block_size, len(labels)))
     return queries, stream
 
@@ -209,10 +211,11 @@ def fitting_block(
     memory_bytes: int | None,
     *,
     copies: int = COPIES,
+    label_copies: int = LABEL_COPIES,
 ) -> int:
     """How many labels at once stay within the memory; see ``streamed_loss``."""
     memory = MEMORY_BYTES if memory_bytes is None else memory_bytes
-    size = memory // (dtype.itemsize * (copies * n_queries + LABEL_COPIES * dim))
+    size = memory // (dtype.itemsize * (copies * n_queries + label_copies * dim))
     even = 2048 if size > 16384 else 64  # matrix products like round numbers
     return max(1, size - size % even if size > even else size)
 

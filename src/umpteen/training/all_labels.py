@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from umpteen.compute.grad_cache import Side, cached_vectors
-from umpteen.compute.label_blocks import streamed_loss
+from umpteen.compute.label_blocks import streamed_loss, streamed_update
+from umpteen.compute.label_products import ApplyBlock
 from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.compute.sharding import ONE_RANK, Ranks, Shards
 from umpteen.data.pool import Pool
@@ -40,6 +42,9 @@ class AllLabelLoss:
     memory_bytes: int
     """What a block of scores may take."""
     ranks: Ranks = ONE_RANK
+    label_updates: Callable[[], ApplyBlock] | None = None
+    """Begins a step of the label vectors, which then change block by block while the loss is
+    computed, and no gradient of their size is ever held; None leaves them a gradient."""
     chunks: list[np.ndarray] = field(init=False)
     """Rows of this rank's labels in each chunk, short texts with short ones."""
     place: np.ndarray = field(init=False)
@@ -75,7 +80,7 @@ class AllLabelLoss:
         if model.dual in heads:
             total = total + share * self._dual(model, batch, queries[0], seed)
         if model.classifier in heads:
-            total = total + (1 - share) * self._classifier(model, batch, queries[-1])
+            total = total + self._classifier(model, batch, queries[-1], weight=1 - share)
         return total
 
     def _encode(self, model: Model, tokens: Ragged) -> Tensor:
@@ -97,16 +102,34 @@ class AllLabelLoss:
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
-    def _classifier(self, model: Model, batch: Batch, queries: Tensor) -> Tensor:
+    def _classifier(self, model: Model, batch: Batch, queries: Tensor, *, weight: float) -> Tensor:
         assert model.label_vectors is not None
+        losses, scale = self.losses, model.log_scales[1].exp()
+        if self.label_updates is not None and self._one_gradient(model):
+            return streamed_update(
+                losses.classifier,
+                losses.reduction,
+                queries,
+                model.label_vectors,
+                batch.pool.positives,
+                self.label_updates(),
+                weight=weight,
+                forward=losses.classifier_forward,
+                **self._options(batch.pool, scale),
+            )
         vectors = model.label_dropout(model.label_vectors)
-        scale = model.log_scales[1].exp()
         stream = self._stream(batch.pool, queries, vectors, scale)
-        losses = self.losses
         loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
         if losses.bce:
             loss = loss + losses.bce * stream(losses.bce_objective, losses.bce_reduction, 1.0)
-        return loss
+        return weight * loss
+
+    def _one_gradient(self, model: Model) -> bool:
+        """Whether a block's gradient by the label vectors is all that they get in a step."""
+        assert model.label_vectors is not None
+        wanted = model.label_vectors.requires_grad and torch.is_grad_enabled()
+        learning = model.training and wanted
+        return learning and not self.losses.bce and not model.label_dropout.p
 
     def _placed(self, pool: Pool) -> Pool:
         """The same pairs with labels numbered by where their vectors are."""
@@ -119,21 +142,20 @@ class AllLabelLoss:
         self, pool: Pool, queries: Tensor, vectors: Tensor, scale: Tensor
     ) -> Callable[..., Tensor]:
         def loss(objective: object, reduction: Callable[..., Tensor], forward: float) -> Tensor:
-            return streamed_loss(
-                objective,
-                reduction,
-                queries,
-                vectors,
-                pool.positives,
-                scale=scale,
-                ignored=pool.ignored,
-                forward=forward,
-                memory_bytes=self.memory_bytes,
-                shards=self.shards,
-                precision=self.precision,
-            )
+            options = self._options(pool, scale)
+            given = queries, vectors, pool.positives
+            return streamed_loss(objective, reduction, *given, forward=forward, **options)
 
         return loss
+
+    def _options(self, pool: Pool, scale: Tensor) -> dict[str, Any]:
+        return {
+            "scale": scale,
+            "ignored": pool.ignored,
+            "memory_bytes": self.memory_bytes,
+            "shards": self.shards,
+            "precision": self.precision,
+        }
 
 
 def cut_by_tokens(rows: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndarray]:

@@ -245,6 +245,7 @@ class Loop:
         # Dropout; forked, not the caller's. Each rank drops otherwise: it has other texts.
         rank = self.ranks.rank
         torch.manual_seed(step_seed(self.seed, at.step, (4, rank)) if rank else seed)
+        self.optimizers.set_rates(factor)  # a loss over all labels may update their vectors itself
         loss = self.loss_of(self.model, batch, seed)
         loss.backward()
         sum_gradients_(shared_parameters(self.model), self.ranks)

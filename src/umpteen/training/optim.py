@@ -7,8 +7,9 @@ import math
 import torch
 from torch import nn
 
+from umpteen.compute.label_products import ApplyBlock, BlockGradient
 from umpteen.model.model import Model
-from umpteen.training.row_adamw import RowAdamW
+from umpteen.training.row_adamw import ROWS_AT_ONCE, RowAdamW
 
 
 class Optimizers:
@@ -48,6 +49,7 @@ class Optimizers:
             decay = weight_decay if parameter.ndim > 1 else 0.0
             groups.setdefault((lr, decay), []).append(parameter)
         dense = [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in groups.items()]
+        self.labels = model.label_vectors
         fused = next(model.parameters()).device.type == "cuda"
         self.dense = torch.optim.AdamW(dense, fused=fused) if dense else None
         labels = {
@@ -78,14 +80,39 @@ class Optimizers:
         """Both optimizers, where there are two."""
         return [optimizer for optimizer in (self.dense, self.rows) if optimizer is not None]
 
+    def set_rates(self, factor: float) -> None:
+        """Make every learning rate ``factor`` times what it was set to."""
+        for optimizer in self.all:
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * factor
+
+    def update_labels(self) -> ApplyBlock:
+        """Begin a step of the label vectors whose gradient comes in blocks, at the present rate.
+
+        Equals ``step`` with a gradient of all labels. It is never clipped, as tables are not.
+        """
+        rows, labels = self.rows, self.labels
+        assert rows is not None
+        assert labels is not None
+        rows.next_step(labels)
+        kind = torch.promote_types(labels.dtype, torch.float32)
+
+        def apply(block: slice, gradient: BlockGradient) -> None:
+            for start in range(block.start, block.stop, ROWS_AT_ONCE):
+                stop = min(start + ROWS_AT_ONCE, block.stop)
+                some = slice(start - block.start, stop - block.start)
+                values = BlockGradient(gradient.slopes[some], gradient.queries).dense(kind)
+                rows.update(labels, torch.arange(start, stop, device=labels.device), values)
+
+        return apply
+
     def step(self, factor: float, *, clip_norm: float) -> None:
         """Update every weight at ``factor`` times its learning rate, then drop the gradients."""
         if clip_norm and self.dense is not None:
             dense = [p for group in self.dense.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(dense, clip_norm)
+        self.set_rates(factor)
         for optimizer in self.all:
-            for group in optimizer.param_groups:
-                group["lr"] = group["base_lr"] * factor
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

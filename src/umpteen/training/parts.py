@@ -121,19 +121,20 @@ def new_loop(
     )
     assert s.train.lr_encoder is not None
     assert s.train.lr_heads is not None
+    optimizers = Optimizers(
+        model,
+        lr_encoder=s.train.lr_encoder,
+        lr_heads=s.train.lr_heads,
+        lr_labels=s.train.lr_labels,
+        weight_decay=s.train.weight_decay,
+        label_moments=s.train.label_moments,
+        seed=s.seed,
+        first_label=ranks.shard(model.n_labels).start,
+    )
     return Loop(
         model=model,
-        optimizers=Optimizers(
-            model,
-            lr_encoder=s.train.lr_encoder,
-            lr_heads=s.train.lr_heads,
-            lr_labels=s.train.lr_labels,
-            weight_decay=s.train.weight_decay,
-            label_moments=s.train.label_moments,
-            seed=s.seed,
-            first_label=ranks.shard(model.n_labels).start,
-        ),
-        loss_of=_loss_of(s, data, precision, bank, ranks),
+        optimizers=optimizers,
+        loss_of=_loss_of(s, data, precision, bank, ranks, optimizers),
         maker=_maker(s, data, model, targets, ranks),
         refresh=refresh_on_first(refresher, ranks)
         if s.batches.clustered or mined or bank is not None
@@ -197,7 +198,12 @@ def _maker(
 
 
 def _loss_of(
-    s: RunConfig, data: Prepared, precision: str, bank: Bank | None, ranks: Ranks
+    s: RunConfig,
+    data: Prepared,
+    precision: str,
+    bank: Bank | None,
+    ranks: Ranks,
+    optimizers: Optimizers,
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
     if s.train.frozen:
@@ -210,6 +216,7 @@ def _loss_of(
             chunk_tokens=s.pool.chunk_tokens,
             memory_bytes=s.pool.memory_mib << 20,
             ranks=ranks,
+            label_updates=optimizers.update_labels,
         )
     if bank is not None:
         train = data.train
