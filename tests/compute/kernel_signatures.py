@@ -53,10 +53,15 @@ KERNELS = {
     ],
     "compute.label_kernels:_slopes": [
         (
-            "*bf16",
-            STRIPS | {"shift": "*fp32", "factor": "*fp32"},
-            STRIP_SHAPE | {"SUMMARY": True},
-        ),
+            "*fp32",
+            STRIPS | {"scores": scores, "slopes": "*bf16"},
+            STRIP_SHAPE | {"SOFTPLUS": softplus, "SUMMARY": summary},
+        )
+        for scores, softplus, summary in (
+            ("*fp32", True, True),
+            ("*bf16", True, False),
+            ("*fp32", False, False),
+        )
     ],
     "index.kernels:_maxima_tiled": [
         ("*bf16", MAXIMA, MAXIMA_SHAPE),
