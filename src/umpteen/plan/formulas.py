@@ -1,0 +1,265 @@
+"""The formulas of a plan, each a function of a job: bytes, floating point operations, seconds.
+
+Letters as in docs/path.md: N queries, L labels, B batch, C pool, D dim; t tokens of a text, h and f
+the encoder's hidden and inner sizes, G devices. Bytes are those of one device, the fullest one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from umpteen.plan.job import Job
+from umpteen.plan.machines import Machine
+
+POOL_SHARE = 0.65
+"""Distinct labels among those drawn: queries of a cluster want the same ones (WordNet-Related,
+batches of 1,000: some 6,000 of 9,000)."""
+SCORE_COPIES = 6
+"""(B, C) tensors in float32 alive at once for a head: scores, both directions, their gradients."""
+SLACK = 1.1
+"""What the allocator holds beyond what is asked for."""
+VECTOR_BYTES = {"fp32": 4, "bf16": 2}
+MOMENT_BYTES = {"fp32": (8, 4), "int8": (2, 12)}
+"""For each number of the table, and for each row."""
+
+
+def pool_labels(job: Job) -> int:
+    """C: the labels of a step whose texts are encoded and whose vectors are touched."""
+    if job.scope == "all":
+        return job.labels
+    drawn = math.ceil(job.batch * job.drawn * POOL_SHARE)
+    return min(job.labels, drawn, job.most_labels or drawn)
+
+
+def own_labels(job: Job) -> int:
+    """Labels of the fullest device."""
+    return math.ceil(job.labels / job.gpus)
+
+
+# -- memory of a device -----------------------------------------------------------------------
+
+
+def label_vectors(job: Job) -> float:
+    """L D / G numbers, where there is a classifier."""
+    return own_labels(job) * job.dim * VECTOR_BYTES[job.label_storage] * job.classifier
+
+
+def label_moments(job: Job) -> float:
+    """Two moments for each number; a step count and the codes' scales for each row."""
+    entry, row = MOMENT_BYTES[job.label_moments]
+    return own_labels(job) * (job.dim * entry + row) * job.classifier
+
+
+def label_gradient(job: Job) -> float:
+    """Of the pool's rows; against all labels, of the whole table, in its own type."""
+    size = VECTOR_BYTES[job.label_storage]
+    if job.scope == "all":
+        return own_labels(job) * job.dim * size * job.classifier
+    return pool_labels(job) * job.dim * (4 + size) * job.classifier
+
+
+def encoder_states(job: Job) -> float:
+    """Weights and two moments in float32, and gradients: 16 bytes; bfloat16 copies for products.
+
+    A frugal encoder's table has no dense gradient.
+    """
+    shape = job.encoder
+    if job.frozen:
+        return 4.0 * (shape.product_weights + shape.table_weights)
+    heads = (job.dual + job.classifier) * shape.hidden * job.dim
+    dense = shape.product_weights + heads
+    table = shape.table_weights * (12 if shape.frugal else 16)
+    return dense * (16 + 2 * job.bf16) + table
+
+
+def token_bytes(job: Job) -> float:
+    """What backward needs of a token, in all layers.
+
+    Of a layer: its input, queries, keys and values, attention's result, and sum and norm after
+    each half, 9 h; before and after the activation, 2 f; three masks of dropout, 3 h bytes. Checked
+    against 30.4 GiB of a padded DistilBERT step with a dense table (an H200; 131,136 tokens).
+    """
+    shape = job.encoder
+    size = 2 if job.bf16 else 4
+    if shape.frugal:
+        return 4.0 * shape.hidden
+    return shape.layers * (size * (9 * shape.hidden + 2 * shape.inner) + 3 * shape.hidden)
+
+
+def step_tokens(job: Job) -> float:
+    """Tokens that a device encodes with a graph at once; packed, so without padding."""
+    if job.frozen:
+        return 0.0
+    own = job.batch * job.tokens / job.gpus
+    if not job.dual:
+        return own
+    if job.scope == "all":
+        # The batch's own graph waits while one chunk of labels after the other goes backward.
+        return own + min(float(job.chunk_tokens), own_labels(job) * job.tokens)
+    return own + pool_labels(job) * job.tokens / job.gpus
+
+
+def trained_tokens(job: Job) -> float:
+    """Tokens that a device encodes with a graph in the whole step, in one go or in chunks."""
+    labels = pool_labels(job) if job.dual else 0
+    return 0.0 if job.frozen else (job.batch + labels) * job.tokens / job.gpus
+
+
+def activations(job: Job) -> float:
+    """Of the step's tokens; of texts, some vectors of h and D in float32."""
+    texts = step_tokens(job) / job.tokens
+    return step_tokens(job) * token_bytes(job) + texts * 4 * (4 * job.encoder.hidden + 6 * job.dim)
+
+
+def scores(job: Job) -> float:
+    """(B, C) for each head of a pool; one bounded block against all labels."""
+    pool = 4.0 * SCORE_COPIES * job.batch * pool_labels(job) / job.gpus
+    if job.scope == "all":
+        return float(min(job.block_bytes, pool))
+    bank = job.block_bytes if job.scope == "bank" else 0
+    return pool * (job.dual + job.classifier) + bank
+
+
+def dual_labels(job: Job) -> float:
+    """With scope ``all`` the dual vectors of all labels and their gradient; the bank's vectors."""
+    if not job.dual or job.scope == "batch":
+        return 0.0
+    return own_labels(job) * job.dim * 4.0 * (2 if job.scope == "all" else 1)
+
+
+def frozen_queries(job: Job) -> float:
+    """A frozen encoder's vectors of all queries, kept in float32."""
+    return job.queries * job.encoder.hidden * 4.0 * job.frozen
+
+
+def refresh_buffers(job: Job) -> float:
+    """Between steps, on the first device: all queries' vectors and an order of them, all labels'.
+
+    (N + L) D numbers in float32, again for queries while they are put in order, and bfloat16 copies
+    of the labels to search with.
+    """
+    if not refreshes(job):
+        return 0.0
+    labels = job.labels * job.dim * 6.0 if mines(job) else 0.0
+    return job.queries * job.dim * 8.0 + labels
+
+
+def refreshes(job: Job) -> bool:
+    """Whether there is anything to refresh."""
+    return job.clustered or mines(job)
+
+
+def mines(job: Job) -> bool:
+    """Whether hard negatives are searched."""
+    return job.scope != "all" and job.mined > 0
+
+
+# -- memory of the host -----------------------------------------------------------------------
+
+
+def host_tokens(job: Job) -> float:
+    """Token ids and an offset for each text; memory-mapped, so the system may drop it."""
+    size = 2 if job.encoder.vocabulary < 2**16 else 4
+    return (job.queries + job.labels) * (job.tokens * size + 8)
+
+
+def host_targets(job: Job) -> float:
+    """Rows and values of all positives, twice: as loaded, and without filter pairs."""
+    return 2 * (job.queries * job.positives * 8.0 + job.queries * 8)
+
+
+def host_negatives(job: Job) -> float:
+    """The mined labels of every query in int32."""
+    return job.queries * job.mined * 4.0 * mines(job)
+
+
+def host_texts(job: Job) -> float:
+    """Strings: 4 bytes a token and what Python keeps of each; ids likewise."""
+    return (job.queries + job.labels) * (job.tokens * 4 + 2 * 60)
+
+
+# -- floating point operations, of all devices together -----------------------------------------
+
+
+def encode(job: Job, texts: float, passes: int) -> float:
+    """2 operations for each weight and token and pass; attention 4 t h for each token and layer.
+
+    A pass forward is 1, a backward one 2.
+    """
+    shape = job.encoder
+    if shape.frugal:
+        return 2.0 * passes * texts * shape.product_weights
+    tokens = texts * job.tokens
+    attention = 4 * job.tokens * shape.hidden * shape.layers
+    return passes * tokens * (2 * shape.product_weights + attention)
+
+
+def step_operations(job: Job) -> float:
+    """Encoder, heads and scores, forward and backward.
+
+    Against all labels each label's text is encoded once without a graph and once with one, and
+    scores are made twice.
+    """
+    labels = pool_labels(job) if job.dual else 0
+    total = 0.0
+    if not job.frozen:
+        total += encode(job, job.batch, 3)
+        total += encode(job, labels, 4 if job.scope == "all" else 3)
+    total += 6.0 * (job.batch + labels) * job.encoder.hidden * job.dim
+    products = 8.0 if job.scope == "all" else 6.0
+    scored = job.labels if job.scope == "bank" and job.dual else labels
+    total += products * job.batch * scored * job.dim
+    return total + products * job.batch * pool_labels(job) * job.dim * job.classifier
+
+
+def step_bytes(job: Job) -> float:
+    """What the optimizer moves on a device: each state read and written, once."""
+    entry, row = MOMENT_BYTES[job.label_moments]
+    rows = pool_labels(job) / job.gpus * job.classifier
+    size = VECTOR_BYTES[job.label_storage]
+    table = rows * (job.dim * (2 * (entry + size) + 4) + 2 * row)
+    shape = job.encoder
+    dense = 0 if job.frozen else shape.product_weights
+    dense += 0 if job.frozen or shape.frugal else shape.table_weights
+    return table + dense * 28.0
+
+
+def reached(job: Job, machine: Machine) -> float:
+    """Operations a second: less for narrow layers, whose products are over before they are fast."""
+    if not machine.is_gpu:
+        return machine.products * machine.share
+    width = min(1.0, job.encoder.hidden / 768)
+    return machine.products * machine.share * width * (1.0 if job.bf16 else 0.1)
+
+
+def step_seconds(job: Job, machine: Machine) -> float:
+    """Operations at the share of the device's rate that a step reaches, bytes at its bandwidth.
+
+    Element-wise work reads and writes what backward keeps of each token about three times.
+    """
+    moved = step_bytes(job) + 3 * trained_tokens(job) * token_bytes(job)
+    return (
+        step_operations(job) / job.gpus / reached(job, machine)
+        + moved / machine.bandwidth
+        + machine.launch * (1 + 0.5 * (job.gpus > 1))
+    )
+
+
+def refresh_seconds(job: Job, machine: Machine) -> float:
+    """Encode everything, cluster, and search N x L; the first device does it alone."""
+    if not refreshes(job):
+        return 0.0
+    labels = job.labels if mines(job) and job.dual else 0
+    operations = encode(job, job.queries + labels, 1)
+    levels = math.log2(max(2.0, job.queries / job.batch)) * job.clustered
+    # A level reads all vectors some ten times, to find two centres and to compare with them.
+    moved = levels * 10 * job.queries * job.dim * 4.0
+    if mines(job):
+        operations += 2.0 * job.queries * job.labels * job.dim
+    return operations / reached(job, machine) + moved / machine.bandwidth
+
+
+def epoch_seconds(job: Job, machine: Machine) -> float:
+    """All steps, and an epoch's share of a refresh; validation comes on top."""
+    steps = math.ceil(job.queries / job.batch)
+    return steps * step_seconds(job, machine) + refresh_seconds(job, machine) / job.refresh_epochs

@@ -1,0 +1,59 @@
+"""What a plan is about: data, model and settings as plain numbers, each checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from umpteen.errors import ConfigError
+from umpteen.plan.encoders import EncoderShape
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, as far as its memory and time depend on it."""
+
+    labels: int
+    queries: int
+    encoder: EncoderShape
+    dim: int = 256
+    """Of each head's vectors."""
+    gpus: int = 1
+    """Ranks; labels and queries are shared out among them."""
+    tokens: float = 12.0
+    """Of a text, on average."""
+    positives: float = 5.0
+    """Labels of a query, on average."""
+    dual: bool = True
+    classifier: bool = True
+    scope: str = "batch"
+    """``batch``, ``all`` or ``bank``, as ``pool.scope``."""
+    batch: int = 512
+    drawn: int = 9
+    """Positives and hard negatives drawn for each query."""
+    most_labels: int = 0
+    mined: int = 30
+    """Hard negatives kept of each query between refreshes."""
+    clustered: bool = True
+    refresh_epochs: int = 5
+    epochs: int = 20
+    frozen: bool = False
+    chunk_tokens: int = 32768
+    block_bytes: int = 512 << 20
+    label_storage: str = "fp32"
+    label_moments: str = "fp32"
+    bf16: bool = True
+    """Whether the encoder computes in bfloat16."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _ABOVE_ZERO and not value > 0:
+                raise ConfigError(f"--{field.name} must be above 0, not {value}")
+        if self.positives > self.labels:
+            raise ConfigError(
+                f"--positives is {self.positives:g}, more labels of a query than --labels "
+                f"{self.labels}; give the average number of labels of a query"
+            )
+
+
+_ABOVE_ZERO = ("labels", "queries", "dim", "gpus", "tokens", "positives", "batch", "epochs")

@@ -1,0 +1,75 @@
+"""``umpteen plan``: settings become a job, a plan a table or JSON, a bad word a sentence."""
+
+import json
+
+import pytest
+
+from umpteen.settings import preset_names
+
+BASE = ("plan", "--labels", 131_073, "--queries", 294_805)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_preset_has_a_plan(preset, umpteen_command):
+    result = umpteen_command(*BASE, "--preset", preset, "--encoder", "distilbert", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["fits"]
+    assert found["device_peak_bytes"] > 0
+    assert set(found["seconds"]) == {"step", "refresh", "epoch", "run"}
+
+
+def test_settings_count(umpteen_command):
+    def bytes_of(*changes):
+        flags = [f"--set={change}" for change in changes]
+        result = umpteen_command(*BASE, "--preset", "unidec", "--dim", 512, *flags, "--json")
+        return json.loads(result.stdout)["device_bytes"]
+
+    plain = bytes_of()
+    assert plain["label vectors"] == 131_073 * 512 * 4
+    small = bytes_of("train.label_storage=bf16", "train.label_moments=int8")
+    assert small["label vectors"] == plain["label vectors"] / 2
+    assert small["their moments"] < plain["their moments"] / 3
+    assert "label vectors" not in bytes_of("model.heads=['dual']", "loss.dual_share=1.0")
+
+
+def test_the_table_says_what_fits(umpteen_command):
+    result = umpteen_command(*BASE, "--preset", "unidec", "--encoder", "minilm", "--gpus", 2)
+    assert result.exit_code == 0
+    assert "each of 2 x h200" in result.stdout
+    for word in ("label vectors", "activations of a step", "at most at one time", "targets"):
+        assert word in result.stdout
+    assert result.stdout.rstrip().endswith("It fits.")
+
+
+def test_what_does_not_fit_says_what_to_change_and_exits_with_1(umpteen_command):
+    result = umpteen_command(
+        "plan", "--labels", 4_000_000, "--queries", 1000, "--preset", "unidec",
+        "--encoder", "minilm", "--dim", 768, "--gpu", "a100", "--memory", 40,
+    )  # fmt: skip
+    assert result.exit_code == 1
+    assert "It does not fit; it would with --set train.label_moments=int8" in result.stdout
+
+
+def test_a_second_stage_is_mentioned(umpteen_command):
+    result = umpteen_command(*BASE, "--preset", "ngame", "--encoder", "distilbert")
+    assert "a second stage comes after it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--encoder", "distlbert"), "Did you mean 'distilbert'?"),
+        (("--gpu", "h2000"), "Did you mean 'h200'?"),
+        (("--gpus", "0"), "--gpus must be above 0, not 0"),
+        (("--preset", "unidek"), "unidec"),
+        (("--set", "train.label_storage=fp8"), "train.label_storage must be fp32 or bf16"),
+        (("--positives", "200000"), "more labels of a query than --labels"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, says, umpteen_command):
+    result = umpteen_command(*BASE, *arguments)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1

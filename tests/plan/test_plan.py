@@ -1,0 +1,206 @@
+"""What must hold of a plan whatever its constants: more is more, shares are shares."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from umpteen.errors import ConfigError
+from umpteen.plan import MACHINES, Job, estimate, find_encoder, find_machine, formulas
+from umpteen.plan.encoders import ENCODER_SHAPES
+from umpteen.plan.estimate import ALWAYS, BETWEEN_STEPS, IN_A_STEP, peak_bytes
+from umpteen.plan.machines import GIB
+
+H200 = MACHINES["h200"]
+BASE = Job(labels=100_003, queries=200_001, encoder=ENCODER_SHAPES["distilbert"])
+JOBS = {
+    "unidec": BASE,
+    "depsl": dataclasses.replace(BASE, classifier=False),
+    "renee": dataclasses.replace(BASE, dual=False, scope="all", clustered=False),
+    "dexml": dataclasses.replace(BASE, classifier=False, scope="all", clustered=False),
+    "bank": dataclasses.replace(BASE, scope="bank"),
+    "frozen": dataclasses.replace(BASE, frozen=True),
+    "frugal": dataclasses.replace(BASE, encoder=ENCODER_SHAPES["bag"], bf16=False),
+    "two GPUs": dataclasses.replace(BASE, gpus=2),
+    "capped": dataclasses.replace(BASE, most_labels=1000),
+}
+each_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+
+
+@each_job
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"labels": 200_006},
+        {"queries": 400_002},
+        {"dim": 512},
+        {"batch": 1024},
+        {"tokens": 24.0},
+        {"encoder": ENCODER_SHAPES["bert-large"]},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_more_of_anything_takes_no_less_memory_and_time(job, more):
+    small, large = estimate(job, H200), estimate(dataclasses.replace(job, **more), H200)
+    assert large.peak_bytes >= small.peak_bytes
+    for name, value in small.host_bytes.items():
+        assert large.host_bytes[name] >= value, name
+    steps = math.ceil(job.queries / job.batch)
+    more_steps = math.ceil(large.job.queries / large.job.batch)
+    if more_steps >= steps:
+        assert large.seconds["epoch"] >= small.seconds["epoch"]
+    assert large.seconds["step"] >= small.seconds["step"]
+
+
+@each_job
+def test_the_parts_are_what_is_held(job):
+    plan = estimate(job, H200)
+    always = sum(plan.device_bytes.get(name, 0) for name in ALWAYS)
+    step = sum(plan.device_bytes.get(name, 0) for name in IN_A_STEP)
+    between = sum(plan.device_bytes.get(name, 0) for name in BETWEEN_STEPS)
+    assert plan.peak_bytes == pytest.approx((always + max(step, between)) * formulas.SLACK)
+    assert all(value > 0 for value in plan.device_bytes.values())
+    steps = math.ceil(job.queries / job.batch)
+    share = plan.seconds["refresh"] / job.refresh_epochs
+    assert plan.seconds["epoch"] == pytest.approx(steps * plan.seconds["step"] + share)
+    assert plan.seconds["run"] == pytest.approx(job.epochs * plan.seconds["epoch"])
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 8])
+def test_gpus_divide_the_label_table_and_the_work(gpus):
+    one, several = BASE, dataclasses.replace(BASE, gpus=gpus)
+    for part in (formulas.label_vectors, formulas.label_moments):
+        assert part(several) == pytest.approx(part(one) / gpus, rel=1e-4)
+        assert part(several) * gpus >= part(one)  # no row is lost
+    assert formulas.activations(several) == pytest.approx(formulas.activations(one) / gpus)
+    assert formulas.encoder_states(several) == formulas.encoder_states(one)  # everyone has it all
+    assert formulas.step_seconds(several, H200) > formulas.step_seconds(one, H200) / gpus
+
+
+def test_a_doubled_batch_doubles_what_belongs_to_it():
+    double = dataclasses.replace(BASE, batch=1024)
+    assert formulas.pool_labels(double) == pytest.approx(2 * formulas.pool_labels(BASE), abs=1)
+    assert formulas.activations(double) == pytest.approx(2 * formulas.activations(BASE), rel=1e-3)
+    assert formulas.scores(double) == pytest.approx(4 * formulas.scores(BASE), rel=1e-3)
+    assert formulas.label_vectors(double) == formulas.label_vectors(BASE)
+
+
+def test_a_pool_has_no_more_labels_than_there_are():
+    few = dataclasses.replace(BASE, labels=40)
+    assert formulas.pool_labels(few) == 40
+    assert formulas.pool_labels(dataclasses.replace(BASE, most_labels=77)) == 77
+    assert formulas.pool_labels(dataclasses.replace(BASE, scope="all")) == BASE.labels
+
+
+def test_label_tables_take_what_the_optimizer_holds():
+    import torch
+
+    from umpteen.training.row_adamw import RowAdamW
+
+    for storage, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        for moments in ("fp32", "int8"):
+            job = dataclasses.replace(
+                BASE, labels=7, dim=33, positives=2.0, label_storage=storage, label_moments=moments
+            )
+            table = torch.nn.Parameter(torch.zeros(7, 33, dtype=kind))
+            optimizer = RowAdamW([table], moments=moments)
+            table.grad = torch.ones_like(table)
+            optimizer.step()
+            held = [v for v in optimizer.state[table].values() if isinstance(v, torch.Tensor)]
+            assert formulas.label_vectors(job) == table.nbytes
+            assert formulas.label_moments(job) == sum(tensor.nbytes for tensor in held)
+
+
+def test_encoder_weights_are_those_of_the_network(tiny_bert):
+    """All but biases and norms, which are few."""
+    from transformers import AutoModel
+
+    shape = find_encoder(str(tiny_bert))
+    network = AutoModel.from_pretrained(tiny_bert, add_pooling_layer=False)
+    matrices = [p for name, p in network.named_parameters() if p.ndim == 2]
+    types = network.embeddings.token_type_embeddings.weight.numel()
+    total = sum(p.numel() for p in matrices) - types
+    assert shape.product_weights + shape.table_weights == total
+
+
+def test_known_shapes_have_their_known_sizes():
+    millions = {
+        name: (shape.product_weights + shape.table_weights) / 1e6
+        for name, shape in ENCODER_SHAPES.items()
+    }
+    assert millions["distilbert"] == pytest.approx(66, abs=1)
+    assert millions["minilm"] == pytest.approx(22.5, abs=0.5)
+    assert millions["bert-base"] == pytest.approx(109, abs=1)
+    assert ENCODER_SHAPES["distilbert"].product_weights == pytest.approx(42.5e6, rel=0.01)
+
+
+def test_measured_runs_are_met():
+    """A padded DistilBERT step on an H200: 30.4 GiB, of which 5 GiB are the dense table's."""
+    padded = dataclasses.replace(
+        BASE, labels=1_305_265, queries=2_248_619, tokens=32.0, batch=1098, most_labels=3000
+    )
+    plan = estimate(padded, H200)
+    dense_gradient = 1_305_265 * 256 * 4
+    assert (plan.peak_bytes + dense_gradient) / GIB == pytest.approx(30.4, rel=0.2)
+
+
+def test_what_fits_gets_no_advice_and_what_does_not_gets_what_helps():
+    large = dataclasses.replace(BASE, labels=5_000_000, queries=1_000_000, dim=768)
+    assert estimate(large, MACHINES["h200"]).advice == []
+    small = find_machine("h200", memory_gib=60)
+    plan = estimate(large, small)
+    assert not plan.fits
+    assert plan.advice[0] == "--set train.label_moments=int8"
+    helped = dataclasses.replace(large, label_moments="int8")
+    assert peak_bytes(helped, small) <= small.memory or len(plan.advice) > 1
+
+
+def test_advice_is_not_given_where_nothing_helps():
+    huge = dataclasses.replace(BASE, labels=10**10, dim=1024)
+    plan = estimate(huge, find_machine("h200", memory_gib=1))
+    assert not plan.fits
+    assert plan.advice == []
+
+
+@each_job
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+def test_every_job_has_a_plan_on_every_machine(job, machine):
+    plan = estimate(job, machine)
+    assert 0 < plan.seconds["step"] < plan.seconds["epoch"] < math.inf
+    assert plan.fits == (plan.peak_bytes <= machine.memory)
+    assert json.loads(json.dumps(plan.as_json()))["labels_in_a_step"] == plan.pool
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("distilbert-base-uncased", "distilbert"),
+        ("sentence-transformers/all-MiniLM-L6-v2", "minilm"),
+        ("microsoft/MiniLM-L12-H384-uncased", "minilm-12"),
+        ("google-bert/bert-base-uncased", "bert-base"),
+        ("FacebookAI/roberta-base", "roberta-base"),
+        ("bag", "bag"),
+    ],
+)
+def test_hub_names_are_understood(name, expected):
+    assert find_encoder(name) is ENCODER_SHAPES[expected]
+
+
+def test_bad_input_is_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="'distlbert' is not known.*Did you mean 'distilbert'"):
+        find_encoder("distlbert")
+    with pytest.raises(ConfigError, match="'h20' is not known.*Did you mean 'h200'"):
+        find_machine("h20")
+    with pytest.raises(ConfigError, match="--memory must be above 0 GiB, not -1"):
+        find_machine("h200", memory_gib=-1)
+    for name in ("labels", "queries", "dim", "gpus", "tokens", "batch"):
+        with pytest.raises(ConfigError, match=f"--{name} must be above 0, not 0"):
+            dataclasses.replace(BASE, **{name: 0})
+    with pytest.raises(ConfigError, match="more labels of a query than --labels 3"):
+        dataclasses.replace(BASE, labels=3)
+    with pytest.raises(ConfigError, match="config.json"):
+        find_encoder(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"hidden_size": 8}')
+    with pytest.raises(ConfigError, match="does not say the encoder's sizes"):
+        find_encoder(str(tmp_path))
