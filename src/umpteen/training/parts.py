@@ -192,7 +192,8 @@ def _maker(
     encode = encode or (mixing is not None and mixing.kind == "label-mixup")
     parts = (data.queries, data.labels, pools)
     if there:
-        plan = getattr(model.encoder, "plan", None)
+        # A frozen encoder has seen the queries already.
+        plan = None if s.train.frozen else getattr(model.encoder, "plan", None)
         return DeviceBatchMaker(*parts, device, seed=s.seed, encode_labels=encode, plan=plan)
     return BatchMaker(*parts, seed=s.seed, encode_labels=encode, mixing=mixing)
 
