@@ -29,6 +29,8 @@ from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.types import TopK
 
+MANY_LABELS = 50_000
+
 
 class Predictor:
     """A trained model with its labels, ready to answer.
@@ -195,7 +197,10 @@ class Predictor:
             if not isinstance(vectors, torch.Tensor):
                 vectors = torch.from_numpy(np.array(vectors))  # a memory map is read-only
             device = next(self.model.parameters()).device
-            self._indexes[name] = ExactIndex.build(vectors.to(device))
+            # Worth a copy in half the bytes where there are many labels; the answers are the same.
+            many = device.type == "cuda" and len(vectors) >= MANY_LABELS
+            first_pass = "bfloat16" if many else None
+            self._indexes[name] = ExactIndex.build(vectors.to(device), first_pass=first_pass)
         return self._indexes[name]
 
     def label_vectors(self, head: str | None = None) -> NDArray[np.float32]:

@@ -9,7 +9,13 @@ pytest.importorskip("triton")
 from umpteen.index import kernels
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SHAPES = [("tiled", 3), ("tiled-small", 130), ("persistent", 131), ("persistent-square", 1)]
+SHAPES = [
+    ("tiled", 3),
+    ("tiled-small", 130),
+    ("persistent", 131),
+    ("persistent-square", 1),
+    ("tiled-tall", 257),
+]
 
 
 def make(n_queries, n_labels, dim, dtype, seed=0):

@@ -36,10 +36,12 @@ class Tile:
 TILES = {
     "tiled": Tile(),
     "tiled-4-stages": Tile(stages=4),
-    "tiled-small": Tile(labels=128, warps=4, stages=4),
-    "tiled-square": Tile(labels=128, warps=8, stages=4),
+    "tiled-tall": Tile(queries=256, labels=128),
+    "tiled-small": Tile(labels=128, warps=4),  # two programs fit a processor
+    "tiled-square": Tile(labels=128, warps=8),  # so do two of these
     "persistent": Tile(persistent=True),
     "persistent-4-stages": Tile(persistent=True, stages=4),
+    "persistent-tall": Tile(queries=256, labels=128, persistent=True),
     "persistent-square": Tile(labels=128, warps=8, stages=4, persistent=True),
 }
 DEFAULT_TILE = TILES["tiled"]
@@ -158,7 +160,8 @@ def _store_maxima(
     tl.store(best + rows[:, None] * (n_labels // WIDE) + spans[None, :], of_spans)
 
 
-@triton.jit
+# Sizes that change from block to block are not compiled in.
+@triton.jit(do_not_specialize=["n_query_tiles"])
 def _maxima_tiled(
     queries,
     labels,
@@ -196,7 +199,7 @@ def _maxima_tiled(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_query_tiles", "n_tiles"])
 def _maxima_persistent(
     queries,
     labels,
@@ -231,7 +234,7 @@ def _maxima_persistent(
         )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["width"])
 def _candidate_scores(
     queries,
     vectors,
