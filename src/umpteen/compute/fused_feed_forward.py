@@ -24,7 +24,7 @@ from umpteen.compute.fused_norm import norm_backward, norm_forward
 ROWS, COLUMNS, STRIPES = 16, 128, 128
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])  # which differs from batch to batch
 def _gelu_backward(
     before, gradient, after, partial, count, width,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,

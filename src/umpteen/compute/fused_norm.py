@@ -18,7 +18,7 @@ from umpteen.compute.random_bits import drop_threshold, kept
 PROGRAMS = 512  # of the backward kernel: a few for each multiprocessor, and as many partial sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])  # which differs from batch to batch
 def _forward(
     values, bias, residual, weight, shift, out, total,
     means, inverses, seed, count, threshold, grow, eps,
@@ -50,7 +50,7 @@ def _forward(
     tl.store(inverses + rows, inverse, mask=rows < count)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _backward(
     gradient, weight, total, means, inverses, to_values,
     to_residual, partial, seed, count, threshold, grow,
@@ -105,16 +105,17 @@ def norm_forward(
     count, width = values.shape
     out = torch.empty(count, width, dtype=dtype, device=values.device)
     total = torch.empty_like(out)
-    statistics = torch.empty(2, count, dtype=torch.float32, device=values.device)
+    mean = torch.empty(count, dtype=torch.float32, device=values.device)
+    inverse = torch.empty_like(mean)
     shape = _shape(width)
     unused = weight
     _forward[(triton.cdiv(count, shape["ROWS"]),)](
         values, unused if bias is None else bias, residual, weight, shift, out, total,
-        statistics[0], statistics[1], unused if seed is None else seed,
+        mean, inverse, unused if seed is None else seed,
         count, drop_threshold(rate), 1.0 / (1.0 - rate), eps,
         BIAS=bias is not None, DROP=rate > 0, num_warps=4, **shape,
     )  # fmt: skip
-    return out, (total, statistics[0], statistics[1])
+    return out, (total, mean, inverse)
 
 
 def norm_backward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,32 +80,28 @@ def _activation(config: Any) -> Any:
     return getattr(config, "hidden_act", None) or getattr(config, "activation", None)
 
 
-def _modules(form: Form) -> Iterator[tuple[nn.Module, type]]:
-    yield from ((form.word, nn.Embedding), (form.position, nn.Embedding), (form.norm, nn.LayerNorm))
-    if form.kind is not None:
-        yield form.kind, nn.Embedding
-    for layer in form.layers:
-        for linear in (layer.query, layer.key, layer.value, layer.output, layer.up, layer.down):
-            yield linear, nn.Linear
-        yield layer.attention_norm, nn.LayerNorm
-        yield layer.output_norm, nn.LayerNorm
-
-
 def _is_plain(form: Form) -> bool:
     """Nothing wrapped (adapters, quantization), nothing pruned, one dtype and device."""
     width = form.word.embedding_dim
-    whole = (width, width)
-    return (
-        bool(form.layers)
-        and width % form.heads == 0
-        and all(type(module) is expected for module, expected in _modules(form))
-        and all(
-            linear.bias is not None and linear.weight.shape == whole
-            for layer in form.layers
-            for linear in (layer.query, layer.key, layer.value, layer.output)
-        )
-        and len({(p.dtype, p.device) for m, _ in _modules(form) for p in m.parameters()}) == 1
-    )
+    tables = [form.word, form.position, *([] if form.kind is None else [form.kind])]
+    whole = [
+        m for layer in form.layers for m in (layer.query, layer.key, layer.value, layer.output)
+    ]
+    linears = [*whole, *(m for layer in form.layers for m in (layer.up, layer.down))]
+    norms = [form.norm]
+    norms += [m for layer in form.layers for m in (layer.attention_norm, layer.output_norm)]
+    kinds = ((tables, nn.Embedding), (linears, nn.Linear), (norms, nn.LayerNorm))
+    if not form.layers or width % form.heads != 0:
+        return False
+    if not all(type(m) is kind for modules, kind in kinds for m in modules):
+        return False
+    if any(m.bias is None for m in [*linears, *norms]):
+        return False
+    own = [m.weight for m in tables]
+    own += [p for m in linears for p in (m.weight, m.bias)]
+    own += [p for m in norms for p in (m.weight, m.bias)]
+    alike = len({(p.dtype, p.device) for p in own}) == 1
+    return alike and all(m.weight.shape == (width, width) for m in whole)
 
 
 def _bert(network: Any, config: Any) -> Form:

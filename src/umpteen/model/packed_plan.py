@@ -66,8 +66,8 @@ def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
         groups = equal_groups(rest) if len(rest) > 1 else []
     else:
         groups = [
-            Group(tokens, count, longest, spread, gather, mask.bool())
-            for (tokens, count, longest, *_), (spread, gather, mask) in zip(
+            Group(own, count, longest, spread.long(), gather.long(), mask.bool())
+            for (own, count, longest, *_), (spread, gather, mask) in zip(
                 padded, zip(*[iter(copied)] * 3, strict=True), strict=True
             )
         ]

@@ -72,17 +72,14 @@ class TransformerEncoder(nn.Module):
             UmpteenError: If a text is longer than the network's table of positions.
         """
         form = packed_form(self.network)
-        plan = tokens.plan or self.plan(tokens)
+        plan = tokens.plan or _planned(form, tokens)
         if form is None or plan is None:
             return self._padded(tokens)
         return encode_packed(form, plan, pooling=self.pooling, training=self.network.training)
 
     def plan(self, tokens: Ragged) -> Plan | None:
         """What a packed forward pass needs of the tokens; None where it would be padded."""
-        form = packed_form(self.network)
-        if form is None or not _packable(form, tokens):
-            return None
-        return plan_packed(form, tokens)
+        return _planned(packed_form(self.network), tokens)
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
@@ -119,14 +116,15 @@ class TransformerEncoder(nn.Module):
         return cls(load_network(str(folder)), **options)
 
 
-def _packable(form: Form, tokens: Ragged) -> bool:
-    """Texts of at least one token, none of which the network would treat as padding."""
+def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
+    """For texts of at least one token, none of which the network would treat as padding."""
     lengths = np.diff(tokens.offsets)
-    if not len(lengths) or lengths.min() == 0:
-        return False
-    if form.padding is None:
-        return True
-    return not isinstance(tokens.ids, Tensor) and not (tokens.ids == form.padding).any()
+    if form is None or not len(lengths) or lengths.min() == 0:
+        return None
+    away = isinstance(tokens.ids, Tensor)  # not to be looked at
+    if form.padding is not None and (away or (tokens.ids == form.padding).any()):
+        return None
+    return plan_packed(form, tokens)
 
 
 def load_network(name: str) -> nn.Module:

@@ -1,0 +1,253 @@
+"""Encoders on packed tokens: time and peak memory of a pass, beside the padded ways.
+
+    python bench/packed.py [--texts 4098] [--repeats 10] [--only distilbert minilm pieces]
+                           [--out rows.json]
+
+Rows, for a DistilBERT-sized and a MiniLM-sized network (12 layers of 384) with random weights, on
+texts of 4 to 20 tokens, none of which repeats, forward and backward in training mode, dropout as
+the networks have it, bfloat16 on a GPU and float32 elsewhere:
+    padded to 32       the library's own code, one batch
+    grouped            sorted by length, padded in a few groups, the library's own code
+    packed             what TransformerEncoder does
+    packed, planned    the same with the arrays made beforehand, as training does it
+    packed, no kernels the same with torch's operations alone
+Then the host's share: planning and, on a GPU, launching. And the kernels one by one (``pieces``),
+beside the plain expression. The floor is six times the weights of all layers times the tokens, at
+790 TFLOP/s, which large bfloat16 products reach on an H200; only printed on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+PRODUCTS_PER_SECOND = 790e12
+NETWORKS = ("distilbert", "minilm")
+
+
+def timed(step, *, repeats: int, device: torch.device) -> tuple[float, float]:
+    """Median milliseconds and peak GiB of a step, after three to warm up."""
+    for _ in range(3 if device.type == "cuda" else 1):
+        step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - start))
+    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
+    return statistics.median(times), peak
+
+
+def make_texts(n: int, seed: int = 0):
+    from umpteen.types import Ragged
+
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(4, 21, n))])
+    return Ragged(rng.integers(1000, 30000, offsets[-1]).astype(np.int32), offsets)
+
+
+def make_network(name: str):
+    from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+    torch.manual_seed(0)
+    if name == "distilbert":
+        return DistilBertModel(DistilBertConfig())
+    shape = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+    return BertModel(BertConfig(num_hidden_layers=12, **shape), add_pooling_layer=False)
+
+
+def casts(device: torch.device):
+    if device.type == "cuda":
+        return torch.autocast("cuda", dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def network_rows(name: str, n: int, repeats: int, device: torch.device) -> list[dict]:
+    from umpteen.model.encoder import pad, to_device
+    from umpteen.model.packed import packed_form
+    from umpteen.model.packed_forward import encode_packed, plan_packed
+    from umpteen.model.transformer import TransformerEncoder
+    from umpteen.types import Ragged
+
+    tokens = make_texts(n)
+    encoder = TransformerEncoder(make_network(name)).to(device).train()
+    network = encoder.network
+    above = torch.randn(n, encoder.dim, device=device)
+    form = packed_form(network)
+    planned = Ragged(tokens.ids, tokens.offsets, encoder.plan(tokens))
+    longer = Ragged(
+        np.concatenate([tokens.ids, np.ones(32, np.int32)]),
+        np.concatenate([tokens.offsets, tokens.offsets[-1:] + 32]),
+    )
+    everyone = np.arange(n + 1)  # one text of 32 tokens more, so that all are padded to that
+
+    def to_32():
+        ids, mask = pad(longer, everyone, pad_id=0)
+        mask = to_device(mask, device)
+        hidden = network(input_ids=to_device(ids, device), attention_mask=mask.long())[0]
+        weights = mask[:, :, None].float()
+        return ((hidden.float() * weights).sum(1) / weights.sum(1))[:n]
+
+    def plain():
+        plan = plan_packed(form, tokens, fused=False)
+        return encode_packed(form, plan, pooling="mean", training=True, fused=False)
+
+    ways = {
+        "padded to 32": to_32,
+        "grouped": lambda: encoder._padded(tokens),
+        "packed": lambda: encoder(tokens),
+        "packed, planned": lambda: encoder(planned),
+    }
+    if device.type == "cuda":
+        ways["packed, no kernels"] = plain
+
+    weights = sum(p.numel() for key, p in network.named_parameters() if ".layer." in key)
+    floor = 6e3 * weights * len(tokens.ids) / PRODUCTS_PER_SECOND
+    rows = []
+    for how, forward in ways.items():
+
+        def step(forward=forward) -> None:
+            network.zero_grad(set_to_none=True)
+            with casts(device):
+                vectors = forward()
+            vectors.backward(above)
+
+        milliseconds, peak = timed(step, repeats=repeats, device=device)
+        work = f"{name}, {n:,} texts, {len(tokens.ids):,} tokens"
+        rows.append({"work": work, "code": how, "ms": milliseconds, "peak_gib": peak})
+        if device.type == "cuda":
+            rows[-1]["floor_ms"] = floor
+    rows += host_rows(name, encoder, tokens, planned, above, repeats, device)
+    return rows
+
+
+def host_rows(name, encoder, tokens, planned, above, repeats, device) -> list[dict]:
+    """What the host itself does: planning, and launching without waiting for the end."""
+    took, _ = timed(lambda: encoder.plan(tokens), repeats=repeats, device=device)
+    rows = [{"work": f"{name}, host", "code": "plan", "ms": took, "peak_gib": float("nan")}]
+    if device.type != "cuda":
+        return rows
+    times = []
+    for _ in range(repeats):
+        encoder.network.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        with casts(device):
+            vectors = encoder(planned)
+        vectors.backward(above)
+        times.append(1000 * (time.perf_counter() - start))
+    took = statistics.median(times)
+    return [
+        *rows,
+        {"work": f"{name}, host", "code": "launch", "ms": took, "peak_gib": float("nan")},
+    ]
+
+
+def piece_rows(n: int, repeats: int, device: torch.device) -> list[dict]:
+    """Each kernel beside its expression, forward and backward, with dropout where it has one."""
+    from torch.nn.functional import dropout, gelu, layer_norm, linear
+
+    from umpteen.compute.fused_feed_forward import feed_forward
+    from umpteen.compute.fused_norm import add_norm
+    from umpteen.compute.group_attention import group_attention
+    from umpteen.compute.tile_attention import tile_attention
+    from umpteen.model.packed_plan import make_plan
+
+    tokens, rows = make_texts(n), []
+    tiled = make_plan(tokens, device, in_tiles=True)
+    grouped = make_plan(tokens, device, in_tiles=False)
+    count, seed = len(tokens.ids), torch.tensor([7], device=device)
+
+    def random(*shape, half=True):
+        dtype = torch.bfloat16 if half else torch.float32
+        return torch.randn(*shape, device=device, dtype=dtype).mul_(0.05).requires_grad_()
+
+    for heads, size in ((12, 64), (12, 32)):
+        width = heads * size
+        fused, x, y = random(count, 3 * width), random(count, width), random(count, width)
+        up, up_bias, down = random(4 * width, width), random(4 * width), random(width, 4 * width)
+        bias, weight, shift = (random(width, half=False) for _ in range(3))
+
+        def norm(total, weight=weight, shift=shift, width=width):
+            return layer_norm(total.float(), (width,), weight, shift, 1e-12).bfloat16()
+
+        def feeding(x=x, up=up, up_bias=up_bias, down=down, bias=bias, norm=norm):
+            inner = gelu(linear(x, up, up_bias))
+            return norm(dropout(linear(inner, down, bias.bfloat16()), 0.1) + x)
+
+        rest = {"eps": 1e-12, "rate": 0.1, "seed": seed}
+        options = {"heads": heads, "rate": 0.1}
+        pieces = {
+            "attention": (
+                lambda fused=fused, o=options: tile_attention(
+                    fused, tiled.texts, tiled.tiles, seed=seed, **o
+                ),
+                lambda fused=fused, o=options: group_attention(
+                    *fused.chunk(3, 1), grouped.groups, **o
+                ),
+            ),
+            "norm": (
+                lambda x=x, y=y, b=bias, w=weight, s=shift, o=rest: add_norm(
+                    x, b, y, w, s, dtype=torch.bfloat16, **o
+                ),
+                lambda x=x, y=y, b=bias, norm=norm: norm(dropout(x + b.bfloat16(), 0.1) + y),
+            ),
+            "feed-forward": (
+                lambda x=x, u=up, v=up_bias, d=down, b=bias, w=weight, s=shift, o=rest:
+                feed_forward(x, u, v, d, b, w, s, **o),
+                feeding,
+            ),
+        }  # fmt: skip
+        above = torch.randn(count, width, device=device, dtype=torch.bfloat16)
+        for piece, ways in pieces.items():
+            for how, function in zip(("kernel", "plain"), ways, strict=True):
+                took, peak = timed(
+                    lambda f=function, a=above: f().backward(a), repeats=repeats, device=device
+                )
+                work = f"{piece}, {heads} x {size}"
+                rows.append({"work": work, "code": how, "ms": took, "peak_gib": peak})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--texts", type=int, default=4098)
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--only", nargs="*", choices=[*NETWORKS, "pieces"])
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    wanted = args.only or [*NETWORKS, *(["pieces"] if device.type == "cuda" else [])]
+    rows: list[dict] = []
+    for name in wanted:
+        if name == "pieces":
+            rows += piece_rows(args.texts, args.repeats, device)
+        else:
+            rows += network_rows(name, args.texts, args.repeats, device)
+    print(f"torch {torch.__version__}, {device}")
+    print("| work | code | ms | peak GiB | floor ms |")
+    print("|---|---|---|---|---|")
+    for row in rows:
+        floor = f"{row['floor_ms']:.1f}" if "floor_ms" in row else ""
+        name = f"| {row['work']} | {row['code']} |"
+        print(f"{name} {row['ms']:.2f} | {row['peak_gib']:.2f} | {floor} |")
+    if args.out:
+        Path(args.out).write_text(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
