@@ -21,7 +21,7 @@ from torch.nn.functional import gelu
 
 from umpteen.compute.fused_norm import norm_backward, norm_forward
 
-ROWS, COLUMNS, STRIPES = 16, 128, 128
+ROWS, COLUMNS, STRIPES = 8, 128, 128
 
 
 @triton.jit(do_not_specialize=["count"])  # which differs from batch to batch

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from umpteen.compute.random_bits import drop_threshold, kept
 
-PROGRAMS = 512  # of the backward kernel: a few for each multiprocessor, and as many partial sums
+# Of the backward kernel, each with a partial sum: six for each of an H200's 132 multiprocessors,
+# which is what 80 registers a thread allow to run at once.
+PROGRAMS = 792
 
 
 @triton.jit(do_not_specialize=["count"])  # which differs from batch to batch
@@ -92,9 +94,10 @@ def _backward(
     tl.store(into + 2 * WIDTH, tl.sum(to_bias, axis=0), mask=wide)
 
 
-def _shape(width: int) -> dict[str, int]:
+def _shape(width: int, elements: int) -> dict[str, int]:
+    """The constants of a kernel that holds so many elements at once, or one row if that is more."""
     block = max(16, triton.next_power_of_2(width))
-    return {"WIDTH": width, "BLOCK": block, "ROWS": max(1, 2048 // block)}
+    return {"WIDTH": width, "BLOCK": block, "ROWS": max(1, elements // block)}
 
 
 def norm_forward(
@@ -107,7 +110,7 @@ def norm_forward(
     total = torch.empty_like(out)
     mean = torch.empty(count, dtype=torch.float32, device=values.device)
     inverse = torch.empty_like(mean)
-    shape = _shape(width)
+    shape = _shape(width, 2048)
     unused = weight
     _forward[(triton.cdiv(count, shape["ROWS"]),)](
         values, unused if bias is None else bias, residual, weight, shift, out, total,
@@ -128,7 +131,7 @@ def norm_backward(
     """
     total, means, inverses = kept_back
     count, width = total.shape
-    shape = _shape(width)
+    shape = _shape(width, 1024)
     programs = min(PROGRAMS, triton.cdiv(count, shape["ROWS"]))
     to_residual = torch.empty(count, width, dtype=dtype, device=total.device)
     to_values = torch.empty_like(to_residual) if rate > 0 else to_residual
