@@ -92,6 +92,8 @@ def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, 
     from umpteen.objectives import OBJECTIVES, REDUCTIONS
     from umpteen.objectives.base import block_loss
     from umpteen.registry import resolve
+    from umpteen.training.optim import step_in_blocks
+    from umpteen.training.row_adamw import RowAdamW
     from umpteen.types import Positives
 
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -109,12 +111,12 @@ def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, 
             objective, reduction, queries, labels, positives, block_size=block, **options
         ).backward()
 
-    def in_place(objective, reduction, **options) -> None:
+    sgd = partial(descend, rate=rate)
+
+    def in_place(objective, reduction, *, apply=sgd, **options) -> None:
         labels.grad = queries.grad = None
-        apply = descend(labels, rate)
-        streamed_update(
-            objective, reduction, queries, labels, positives, apply, block_size=block, **options
-        ).backward()
+        given = queries, labels, positives, apply(labels)
+        streamed_update(objective, reduction, *given, block_size=block, **options).backward()
 
     def without_kernels(step, objective, reduction) -> None:
         kept = label_closed.USE_KERNELS
@@ -151,6 +153,15 @@ def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, 
         yield f"{name} + SGD", "in place, no kernels", partial(without_kernels, in_place, *pair)
         yield f"{name} + SGD", "in place", partial(in_place, *pair)
         yield f"{name} + SGD", "in place, fp8 scores", partial(in_place, *pair, precision="fp8")
+    bce = (
+        resolve(OBJECTIVES, "bce", kind="objective")(),
+        resolve(REDUCTIONS, "pal", kind="reduction"),
+    )
+    for moments in ("fp32", "int8"):
+        adam = RowAdamW([labels], lr=rate, moments=moments)
+        step = partial(in_place, *bce, apply=partial(step_in_blocks, adam))
+        yield f"bce + row AdamW, {moments} moments", "in place", step
+        adam.state.clear()
     yield "score, gradient, gradient", "products alone", partial(products, 1)
     yield "score twice, gradient, gradient", "products alone", partial(products, 2)
 
@@ -168,7 +179,7 @@ def classifier_rows(scale: float, device: torch.device, blocks: list[int | None]
             except RuntimeError as error:  # a row that cannot be, on this device
                 print(f"{work}, {code}: {error}")
                 continue
-            one_pass = work.startswith(("bce + SGD", "score, "))
+            one_pass = work.startswith(("bce + ", "score, "))
             flop = (3 if one_pass else 4) * 2 * n_labels * batch * dim
             rows.append(
                 {

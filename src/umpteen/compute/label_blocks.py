@@ -17,6 +17,7 @@ from torch import Tensor
 
 from umpteen.compute import label_fp8
 from umpteen.compute.label_closed import ClosedStream, closed_functions
+from umpteen.compute.label_passes import LabelPasses
 from umpteen.compute.label_products import ApplyBlock, BlockGradient, factor_type
 from umpteen.compute.label_stream import LabelStream
 from umpteen.compute.precision import at_least_float32
@@ -170,7 +171,7 @@ def _prepare(
     memory_bytes: int | None,
     shards: Shards | None,
     precision: str,
-) -> tuple[Tensor, LabelStream]:
+) -> tuple[Tensor, LabelPasses]:
     """The scaled queries, and the stream with its block size."""
     if precision not in PRECISIONS:
         raise UmpteenError(
@@ -190,7 +191,7 @@ def _prepare(
     if summary is not None and forward == 1.0:
         functions = closed_functions(summary.function, queries.device, dtype)
         eight = precision == "fp8" and label_fp8.fits(*queries.shape)
-        stream: LabelStream = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
+        stream: LabelPasses = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
         # The block's labels: their gradient, where it is asked for, and the cast ones.
         copies, label_copies = functions.copies, 1 if labels.dtype == factors else 2
     else:
@@ -222,7 +223,7 @@ def fitting_block(
 
 class _StreamedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, labels: Tensor, stream: LabelStream) -> Tensor:
+    def forward(ctx: Any, queries: Tensor, labels: Tensor, stream: LabelPasses) -> Tensor:
         ctx.save_for_backward(queries, labels)
         ctx.stream = stream
         return stream.collect(queries, labels)
@@ -243,7 +244,7 @@ class _StreamedUpdate(torch.autograd.Function):
         ctx: Any,
         queries: Tensor,
         labels: Tensor,
-        stream: LabelStream,
+        stream: LabelPasses,
         weight: float,
         apply_block: ApplyBlock,
     ) -> Tensor:

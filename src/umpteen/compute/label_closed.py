@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from umpteen.compute import label_fp8
+from umpteen.compute.label_passes import LabelPasses
 from umpteen.compute.label_products import ApplyBlock, multiply
-from umpteen.compute.label_stream import LabelStream
 from umpteen.compute.precision import at_least_float32
 from umpteen.types import ScoreSummary
 
@@ -108,7 +108,7 @@ def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> Sum
     return PLAIN[name]
 
 
-class ClosedStream(LabelStream):
+class ClosedStream(LabelPasses):
     """A loss from queries to labels by an objective with a named summary."""
 
     def __init__(

@@ -91,20 +91,9 @@ class Optimizers:
 
         Equals ``step`` with a gradient of all labels. It is never clipped, as tables are not.
         """
-        rows, labels = self.rows, self.labels
-        assert rows is not None
-        assert labels is not None
-        rows.next_step(labels)
-        kind = torch.promote_types(labels.dtype, torch.float32)
-
-        def apply(block: slice, gradient: BlockGradient) -> None:
-            for start in range(block.start, block.stop, ROWS_AT_ONCE):
-                stop = min(start + ROWS_AT_ONCE, block.stop)
-                some = slice(start - block.start, stop - block.start)
-                values = BlockGradient(gradient.slopes[some], gradient.queries).dense(kind)
-                rows.update(labels, torch.arange(start, stop, device=labels.device), values)
-
-        return apply
+        assert self.rows is not None
+        assert self.labels is not None
+        return step_in_blocks(self.rows, self.labels)
 
     def step(self, factor: float, *, clip_norm: float) -> None:
         """Update every weight at ``factor`` times its learning rate, then drop the gradients."""
@@ -115,6 +104,21 @@ class Optimizers:
         for optimizer in self.all:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+
+
+def step_in_blocks(optimizer: RowAdamW, table: nn.Parameter) -> ApplyBlock:
+    """Begin a table's next step, whose gradient comes in blocks; each updates its rows at once."""
+    optimizer.next_step(table)
+    kind = torch.promote_types(table.dtype, torch.float32)
+
+    def apply(block: slice, gradient: BlockGradient) -> None:
+        for start in range(block.start, block.stop, ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, block.stop)
+            some = slice(start - block.start, stop - block.start)
+            values = BlockGradient(gradient.slopes[some], gradient.queries).dense(kind)
+            optimizer.update(table, torch.arange(start, stop, device=table.device), values)
+
+    return apply
 
 
 def schedule(progress: float, warmup: float) -> float:
