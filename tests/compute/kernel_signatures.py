@@ -20,7 +20,7 @@ STRIPS = {"parts": "*fp32", "n_labels": "i32", "n_queries": "i32"}
 STRIP_SHAPE = {"SOFTPLUS": True, "ROWS": 16, "COLS": 128, "STRIP": 256}
 MAXIMA = {"bias": "*fp32", "maxima": "*fp32", "best": "*fp32", "n_query_tiles": "i32"}
 MAXIMA |= {"n_labels": "i32"}
-MAXIMA_SHAPE = {"TILE_Q": 128, "TILE_L": 256, "DEEP": 64, "DIM": 384, "WIDE": 256, "FEW": 16}
+MAXIMA_SHAPE = {"TILE_Q": 128, "TILE_L": 256, "DEEP": 64, "DIM": 384, "WIDE": 128, "FEW": 8}
 MAXIMA_SHAPE |= {"INTERPRETED": False}
 ROWS = {"touched": "*i32", "mean_scale": "*fp32", "square_scale": "*fp32", "rows": "*i64"}
 ROWS |= {"ids": "*i64", "values": "*fp32", "step": "i32", "key": "i64"}
@@ -65,7 +65,7 @@ KERNELS = {
     ],
     "index.kernels:_maxima_tiled": [
         ("*bf16", MAXIMA, MAXIMA_SHAPE),
-        ("*fp8e4nv", MAXIMA, MAXIMA_SHAPE),
+        ("*fp8e4nv", MAXIMA, MAXIMA_SHAPE | {"DEEP": 128}),
     ],
     "index.kernels:_maxima_persistent": [
         (
@@ -73,13 +73,19 @@ KERNELS = {
             MAXIMA | {"labels": "tensordesc<bf16[256,64]>", "n_tiles": "i32"},
             MAXIMA_SHAPE | {"PROGRAMS": 132},
         ),
+        (
+            "tensordesc<fp8e4nv[128,128]>",
+            MAXIMA | {"labels": "tensordesc<fp8e4nv[256,128]>", "n_tiles": "i32"},
+            MAXIMA_SHAPE | {"PROGRAMS": 132, "DEEP": 128},
+        ),
     ],
     "index.kernels:_candidate_scores": [
         (
-            "*bf16",
+            kind,
             {"groups": "*i64", "scores": "*fp32", "width": "i32", "n_labels": "i32", "dim": "i32"},
-            {"MANY": 64, "DEEP": 128, "WIDE": 256, "FEW": 16},
-        ),
+            {"MANY": 32, "DEEP": 128, "WIDE": 128, "FEW": 8},
+        )
+        for kind in ("*fp32", "*bf16")
     ],
     "compute.row_kernel:_update": [
         (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run")
 @click.option("--kind", default="exact", show_default=True, help="exact, or faiss (an extra).")
-@click.option("--factory", metavar="STRING", help='faiss: such as "HNSW32" or "IVF256,PQ32".')
+@click.option("--factory", metavar="STRING", help='faiss: such as "HNSW32_SQ8,RFlat".')
 @click.option("--head", "heads", multiple=True, type=click.Choice(["de", "clf", "combined"]))
 @click.option("-k", default=10, show_default=True, type=click.IntRange(1), help="For the recall.")
 @json_option
