@@ -11,7 +11,7 @@ from umpteen.data.pool import PoolBuilder
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.data.tokens import TokenStore
 from umpteen.training.batch import BatchMaker, join
-from umpteen.training.batch_on_device import DeviceBatchMaker, _tensors
+from umpteen.training.batch_on_device import DeviceBatchMaker, _tensors, fits_device
 from umpteen.types import Ragged
 
 N, L = 30, 20
@@ -182,3 +182,10 @@ def test_every_tensor_of_a_batch_is_handed_over():
     assert batch.pool.text is not None
     found = list(_tensors(batch))
     assert len(found) == 11  # five of each pool, and the plan's
+
+
+def test_eight_bytes_an_entry_decide_whether_targets_go_to_the_device():
+    targets = targets_from_rows([[0, 1], [2]], 3)
+    filters = np.array([[0, 2]])
+    assert fits_device(targets, filters, table_bytes=32)
+    assert not fits_device(targets, filters, table_bytes=31)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -27,8 +28,15 @@ from umpteen.training.batch import Batch, Rows, join, made_ahead
 from umpteen.types import Ragged
 
 TABLE_BYTES = 2 << 30
-"""What token ids, and mined negatives, may each take on the device; what does not fit is gathered
+"""What targets, token ids and mined negatives may each take on the device; what does not fit stays
 on the host."""
+
+
+def fits_device(
+    targets: sp.csr_matrix, filters: NDArray[Any], table_bytes: int = TABLE_BYTES
+) -> bool:
+    """Whether the entries of a ``DevicePoolBuilder`` may lie on the device."""
+    return 8 * (targets.nnz + len(filters)) <= table_bytes
 
 
 class DeviceBatchMaker:

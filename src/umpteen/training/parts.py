@@ -22,7 +22,7 @@ from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
-from umpteen.training.batch_on_device import DeviceBatchMaker
+from umpteen.training.batch_on_device import DeviceBatchMaker, fits_device
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.loop import Loop
 from umpteen.training.mixup import KINDS, Mixing
@@ -167,13 +167,14 @@ def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
 def _maker(
     s: RunConfig, data: Prepared, model: Model, targets: sp.csr_matrix, ranks: Ranks
 ) -> BatchMaker | DeviceBatchMaker:
-    """On a GPU batches are made there; several ranks, and mixed queries, need the host."""
+    """On a GPU batches are made there; ranks, mixed queries and huge targets need the host."""
     device = next(model.parameters()).device
     mixing = None
     if s.augment.method in KINDS and not s.train.frozen:
         mixing = Mixing(s.augment.method, s.augment.alpha)
-    there = device.type == "cuda" and ranks.world == 1 and mixing is None
     filters = data.train.filters
+    there = device.type == "cuda" and ranks.world == 1 and mixing is None
+    there = there and fits_device(targets, filters)
     options = {
         "positives_per_query": s.pool.positives,
         "negatives_per_query": s.pool.negatives,
