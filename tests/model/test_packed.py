@@ -16,6 +16,8 @@ from umpteen.model.transformer import TransformerEncoder
 from umpteen.types import Ragged
 
 V, LONGEST = 60, 40
+# Where kernels run: in Triton's interpreter without a GPU.
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = {
     "vocab_size": V, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3,
     "intermediate_size": 40, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
@@ -115,7 +117,7 @@ def test_packed_equals_padded_forward_and_backward(name, pooling, training):
 @every_network
 @every_pooling
 def test_the_kernels_equal_padded_forward_and_backward(name, pooling):
-    network = make(name)
+    network = make(name).to(DEVICE)
     texts = make_texts()
     exact = copy.deepcopy(network).double()
     expected = padded(exact, texts, pooling)
@@ -127,8 +129,27 @@ def test_the_kernels_equal_padded_forward_and_backward(name, pooling):
 
 
 @needs_triton
+@pytest.mark.parametrize("name", ["BertModel", "DistilBertModel"])
+def test_the_kernels_in_half_precision_are_near(name):
+    """In float16: the interpreter multiplies no bfloat16."""
+    network = make(name).to(DEVICE)
+    texts = make_texts()
+    exact = copy.deepcopy(network).double()
+    expected = padded(exact, texts, "mean")
+    above = torch.randn_like(expected)
+    wanted = gradients(expected, exact, above)
+    with torch.autocast(DEVICE.type, dtype=torch.float16):
+        found = packed(network, ragged(texts), pooling="mean", training=True, fused=True)
+    assert found.dtype == torch.float32
+    assert (found - expected).norm() < 3e-3 * expected.norm()
+    for key, gradient in gradients(found, network, above).items():
+        assert gradient.dtype == torch.float32
+        assert (gradient - wanted[key]).norm() < 0.01 * wanted[key].norm() + 5e-3, key
+
+
+@needs_triton
 def test_texts_too_long_for_tiles_go_their_own_way():
-    network = make("BertModel", max_position_embeddings=210)
+    network = make("BertModel", max_position_embeddings=210).to(DEVICE)
     texts = make_texts([1, 5, 64, 65, 128, 129, 200, 210])
     exact = copy.deepcopy(network).double()
     expected = padded(exact, texts, "mean")
@@ -145,7 +166,7 @@ DROPOUTS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 @pytest.mark.parametrize("fused", [False, pytest.param(True, marks=needs_triton)])
 def test_the_same_random_state_gives_the_same_dropout(fused):
     """What a gradient cache counts on: chunks are encoded twice, the second time with a graph."""
-    network = make("BertModel", **DROPOUTS)
+    network = make("BertModel", **DROPOUTS).to(DEVICE)
     chunks = [ragged(make_texts(seed=1)), ragged(make_texts([4, 9, 2], seed=2))]
 
     def encode(tokens):
@@ -155,10 +176,10 @@ def test_the_same_random_state_gives_the_same_dropout(fused):
     for i, chunk in enumerate(chunks):
         with chunk_randomness(7, 0, i):
             plain.append(encode(chunk))
-    above = torch.randn(15, 24)
+    above = torch.randn(15, 24, device=DEVICE)
     wanted = {n: g.double() for n, g in gradients(torch.cat(plain), network, above).items()}
     cached = cached_vectors(Side(encode, chunks), seed=7)
-    assert torch.equal(cached, torch.cat(plain))
+    torch.testing.assert_close(cached, torch.cat(plain))
     assert_equal(gradients(cached, network, above), wanted, rtol=1e-4, atol=1e-5)
     assert not torch.allclose(encode(chunks[0]), plain[0], atol=1e-2)
 
@@ -168,6 +189,7 @@ def test_dropout_leaves_the_mean_where_it_is(fused):
     """Averaged over draws, dropout is all but as if it were not there."""
     network = make("BertModel", num_hidden_layers=1, hidden_dropout_prob=0.0,
                    attention_probs_dropout_prob=0.3)  # fmt: skip
+    network = network.to(DEVICE)
     tokens = ragged([[7, 8, 9, 10, i] for i in range(5, 25)])
     with torch.no_grad():
         torch.manual_seed(0)
