@@ -20,7 +20,6 @@ from umpteen.compute.label_closed import ClosedStream, closed_functions
 from umpteen.compute.label_passes import LabelPasses
 from umpteen.compute.label_products import ApplyBlock, BlockGradient, factor_type
 from umpteen.compute.label_stream import LabelStream
-from umpteen.compute.precision import at_least_float32
 from umpteen.compute.sharding import Shards, all_here
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.types import Positives
@@ -177,7 +176,7 @@ def _prepare(
         raise UmpteenError(
             f"precision {precision!r} is not known; it is one of {', '.join(PRECISIONS)}"
         )
-    dtype = torch.promote_types(at_least_float32(queries).dtype, at_least_float32(labels).dtype)
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, labels.dtype), torch.float32)
     queries = queries.to(dtype) * scale
     shards = all_here(len(labels)) if shards is None else shards
     if len(labels) != len(shards.own):
