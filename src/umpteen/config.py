@@ -115,7 +115,7 @@ class PoolConfig:
     extra_positives: int = 0
     """Further positives per query for the classifier alone."""
     chunk_tokens: int = 32768
-    """With scope ``all``: tokens of label texts that are encoded, and trained through, at once."""
+    """With scope ``all``: tokens of texts that are encoded, and trained through, at once."""
     memory_mib: int = 512
     """With scopes ``all`` and ``bank``: what a block of scores may take."""
 

@@ -9,7 +9,7 @@ from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES
 from umpteen.settings import preset_names
-from umpteen.training.all_labels import AllLabelLoss, cut_by_tokens
+from umpteen.training.all_labels import AllLabelLoss, cut_by_tokens, even_chunks
 from umpteen.training.batch import BatchMaker
 from umpteen.training.optim import Optimizers
 from umpteen.training.run import train
@@ -44,8 +44,12 @@ def gradients(model):
 
 
 @pytest.mark.parametrize("heads", [("dual",), ("classifier",), ("dual", "classifier")])
-@pytest.mark.parametrize("objective", list(OBJECTIVES))
-def test_all_labels_in_chunks_equal_one_pool_of_all_labels(tiny_data, heads, objective):
+@pytest.mark.parametrize(
+    ("objective", "chunk_tokens"), [*((name, 37) for name in OBJECTIVES), ("bce", 8)]
+)
+def test_all_labels_in_chunks_equal_one_pool_of_all_labels(
+    tiny_data, heads, objective, chunk_tokens
+):
     """Loss and every gradient, in float64, with filters, both directions and the added BCE."""
     train_split = tiny_data["train"]
     targets, filters = train_split.filtered_targets(), np.array([[0, 3], [2, 5], [2, 6]])
@@ -60,9 +64,11 @@ def test_all_labels_in_chunks_equal_one_pool_of_all_labels(tiny_data, heads, obj
     expected.backward()
 
     chunked = model_of(heads, targets.shape[1])
-    loss_of = AllLabelLoss(losses, labels, "fp32", chunk_tokens=37, memory_bytes=10_000)
-    assert len(loss_of.chunks) > 3
     alone = BatchMaker(queries, labels, pools, seed=1, encode_labels=False)
+    loss_of = AllLabelLoss(losses, labels, "fp32", chunk_tokens=chunk_tokens, memory_bytes=10_000)
+    assert len(loss_of.chunks) > 3
+    asked = alone.make(rows, 0).tokens
+    assert (len(even_chunks(asked.offsets, chunk_tokens)) > 3) == (chunk_tokens == 8)
     loss = loss_of(chunked, alone.make(rows, 0), 99)
     loss.backward()
 
@@ -169,6 +175,18 @@ def test_chunks_hold_every_label_once_and_no_more_padded_tokens_than_allowed(mos
     assert np.concatenate(chunks).tolist() == rows.tolist()
     for chunk in chunks:
         assert len(chunk) == 1 or len(chunk) * lengths[chunk].max() <= most
+
+
+@pytest.mark.parametrize("most", [1, 7, 20, 1000])
+def test_even_chunks_hold_every_text_once_and_little_more_than_allowed(most):
+    lengths = np.random.default_rng(0).integers(0, 9, 57)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    edges = even_chunks(offsets, most)
+    assert edges[0] == 0
+    assert edges[-1] == 57
+    assert (np.diff(edges) > 0).all()
+    assert np.diff(offsets[edges]).max() < most + 9
+    assert even_chunks(np.array([0]), most) == [0]
 
 
 @pytest.mark.parametrize("preset", preset_names())

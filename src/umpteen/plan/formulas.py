@@ -51,10 +51,13 @@ def label_moments(job: Job) -> float:
 
 
 def label_gradient(job: Job) -> float:
-    """Of the pool's rows; against all labels, of the whole table, in its own type."""
+    """Of the pool's rows; against all labels a block's is used and dropped with its scores.
+
+    Label dropout or an added cross-entropy against all labels would hold the whole table's.
+    """
     size = VECTOR_BYTES[job.label_storage]
     if job.scope == "all":
-        return own_labels(job) * job.dim * size * job.classifier
+        return 0.0
     return pool_labels(job) * job.dim * (4 + size) * job.classifier
 
 
@@ -91,11 +94,14 @@ def step_tokens(job: Job) -> float:
     if job.frozen:
         return 0.0
     own = job.batch * job.tokens / job.gpus
+    if job.scope == "all":
+        # A batch within a chunk keeps its graph while one chunk of labels after the other goes
+        # backward; a larger one goes in chunks itself.
+        chunk = float(job.chunk_tokens)
+        labels = own_labels(job) * job.tokens * job.dual
+        return own + min(chunk, labels) if own <= chunk else chunk
     if not job.dual:
         return own
-    if job.scope == "all":
-        # The batch's own graph waits while one chunk of labels after the other goes backward.
-        return own + min(float(job.chunk_tokens), own_labels(job) * job.tokens)
     return own + pool_labels(job) * job.tokens / job.gpus
 
 

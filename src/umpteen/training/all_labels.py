@@ -38,7 +38,7 @@ class AllLabelLoss:
     labels: TokenStore
     precision: str
     chunk_tokens: int
-    """Padded tokens of label texts in a chunk."""
+    """Padded tokens of label texts in a chunk; queries with more in all are cut likewise."""
     memory_bytes: int
     """What a block of scores may take."""
     ranks: Ranks = ONE_RANK
@@ -73,7 +73,7 @@ class AllLabelLoss:
         part = self.ranks.shard(n)
         own = None
         if len(part):
-            own = self._encode(model, some_texts(batch.tokens, part.start, part.stop))
+            own = self._queries(model, some_texts(batch.tokens, part.start, part.stop), seed)
         heads = used_heads(model, share)
         queries = gathered_queries(own, heads, model, n, self.ranks)
         total = torch.zeros((), device=device)
@@ -82,6 +82,16 @@ class AllLabelLoss:
         if model.classifier in heads:
             total = total + self._classifier(model, batch, queries[-1], weight=1 - share)
         return total
+
+    def _queries(self, model: Model, tokens: Ragged, seed: int) -> Tensor:
+        """This rank's queries, encoded; with a cached gradient where they are more than a chunk."""
+        edges = even_chunks(tokens.offsets, self.chunk_tokens)
+        if len(edges) <= 2:
+            return self._encode(model, tokens)
+        side = Side(
+            lambda part: self._encode(model, some_texts(tokens, *part)), list(pairwise(edges))
+        )
+        return cached_vectors(side, seed=seed, stream=self.ranks.world + self.ranks.rank)
 
     def _encode(self, model: Model, tokens: Ragged) -> Tensor:
         with autocast(self.precision, next(model.parameters()).device):
@@ -156,6 +166,21 @@ class AllLabelLoss:
             "shards": self.shards,
             "precision": self.precision,
         }
+
+
+def even_chunks(offsets: np.ndarray, most: int) -> list[int]:
+    """Where to cut texts, in their order, so that each part has about as many tokens as the others.
+
+    No part has more than ``most``, but for what its last text has beyond it.
+
+    Example:
+        >>> even_chunks(np.array([0, 3, 5, 9, 10, 12]), 5)
+        [0, 2, 3, 5]
+    """
+    total = int(offsets[-1])
+    n = max(1, -(-total // most))
+    inner = np.searchsorted(offsets, total * np.arange(1, n) / n)
+    return np.unique(np.concatenate([[0], inner, [len(offsets) - 1]])).tolist()
 
 
 def cut_by_tokens(rows: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndarray]:
