@@ -75,7 +75,10 @@ def encode_packed(
     if casting:
         dtype = torch.get_autocast_dtype(device.type)
     starts = plan.offsets[:-1] if pooling == "first" else None
-    with torch.autocast(device.type, enabled=False) if casting else nullcontext():
+    uncast = torch.autocast(device.type, enabled=False) if casting else nullcontext()
+    # Kernels start on the current device, which need not be the network's.
+    there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with uncast, there:
         run = _fused if fused else _plain
         hidden = run(form, plan, dtype, training, starts)
         if starts is None:
