@@ -211,11 +211,16 @@ def piece_rows(n: int, repeats: int, device: torch.device) -> list[dict]:
             ),
         }  # fmt: skip
         above = torch.randn(count, width, device=device, dtype=torch.bfloat16)
+        leaves = (fused, x, y, up, up_bias, down, bias, weight, shift)
+
+        def step(function, above=above, leaves=leaves) -> None:
+            for leaf in leaves:
+                leaf.grad = None
+            function().backward(above)
+
         for piece, ways in pieces.items():
             for how, function in zip(("kernel", "plain"), ways, strict=True):
-                took, peak = timed(
-                    lambda f=function, a=above: f().backward(a), repeats=repeats, device=device
-                )
+                took, peak = timed(lambda f=function, s=step: s(f), repeats=repeats, device=device)
                 work = f"{piece}, {heads} x {size}"
                 rows.append({"work": work, "code": how, "ms": took, "peak_gib": peak})
     return rows
