@@ -17,6 +17,7 @@ COMMANDS = {
     "presets": "umpteen.cli.presets:presets",
     "report": "umpteen.cli.report:report",
     "score": "umpteen.cli.score:score",
+    "study": "umpteen.cli.study:study",
     "train": "umpteen.cli.train:train",
 }
 
@@ -31,6 +32,7 @@ SUMMARIES = {
     "presets": "List the presets.",
     "report": "Write one HTML page with plots of a run.",
     "score": "Metrics of anybody's predictions.",
+    "study": "Several runs from one file, one table and plots.",
     "train": "Train a model.",
 }
 

@@ -1,0 +1,86 @@
+"""``umpteen study``: several runs from one file, one table and plots. Only words here."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from umpteen.cli._options import device_option, json_option, say, sentences, write_json
+
+
+@click.command()
+@click.argument("file", metavar="FILE.toml")
+@click.option("--out", required=True, metavar="FOLDER", help="Runs, results, table and plots.")
+@click.option("--path", "places", multiple=True, metavar="NAME=PLACE",
+              help="What stands for {NAME} in the file: data, an encoder. Repeatable.")  # fmt: skip
+@click.option("--only", default="", metavar="TEXT", help="Make only runs with this in their name.")
+@click.option("--draw", is_flag=True, help="Make no runs: table and plots from what is there.")
+@click.option("--list", "listed", is_flag=True, help="Name the runs, make none.")
+@click.option("--all-heads", is_flag=True, help="A line for each head, not only for the best.")
+@device_option
+@json_option
+@sentences
+def study(
+    file: str,
+    out: str,
+    places: tuple[str, ...],
+    only: str,
+    draw: bool,
+    listed: bool,
+    all_heads: bool,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Make the runs of a study that are missing, then its table and plots.
+
+    Runs that are done are kept; one that was killed continues. The table goes to standard output
+    and to FOLDER/table.md, plots to FOLDER/plots.
+    """
+    from pathlib import Path
+
+    from umpteen.files import atomic_file
+    from umpteen.study import results
+    from umpteen.study.drawing import draw_all
+    from umpteen.study.plan import read_study
+
+    given = dict(_split(place) for place in places)
+    plan = read_study(file, given)
+    if listed:
+        for run in plan.runs():
+            click.echo(run.name)
+        return
+    failed: list[str] = []
+    if not draw:
+        from umpteen.study.running import run_missing
+        from umpteen.training.reporters import Terminal
+
+        try:
+            failed = run_missing(
+                plan, out, device=device, only=only, say=say, reporters=lambda: [Terminal()]
+            )
+        except KeyboardInterrupt:
+            say("stopped; the same command continues")
+            sys.exit(130)
+    cells = results.read_cells(plan, out)
+    made = results.table(plan, cells, heads="all" if all_heads else "best")
+    Path(out).mkdir(parents=True, exist_ok=True)
+    with atomic_file(Path(out) / "table.md") as temporary:
+        temporary.write_text(f"# {plan.name}\n\n{made}", encoding="utf-8")
+    written = draw_all(plan, cells, Path(out) / "plots")
+    if as_json:
+        write_json(results.as_json(plan, cells))
+    else:
+        click.echo(made, nl=False)
+    say(f"Wrote {out}/table.md and {len(written)} plots in {out}/plots")
+    for sentence in failed:
+        say(f"failed: {sentence}")
+    if failed:
+        sys.exit(1)
+
+
+def _split(place: str) -> tuple[str, str]:
+    name, equals, value = place.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--path needs NAME=PLACE, not {place!r}")
+    return name, value

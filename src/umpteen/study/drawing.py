@@ -1,0 +1,187 @@
+"""A study's plots as SVG files that stand alone. The charts are those of reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from umpteen.files import atomic_file
+from umpteen.report.charts import LARGE, Line, bar_chart, line_chart
+from umpteen.report.markup import Markup, tag
+from umpteen.study.plan import Study
+from umpteen.study.results import Cell
+
+COLOURS = ("#0072b2", "#c75400", "#00835f", "#8250a8", "#6b6b00", "#b0305c", "#444c56", "#5b5fc7")
+DASHES = ("none", "7 4", "2 4", "9 3 2 3", "4 2", "1 3", "12 4", "6 2 1 2")
+STYLE = "\n".join(
+    [
+        "text{font:13px system-ui,sans-serif;fill:#565e68}text.value{font-size:11px;fill:#1d2126}",
+        "text.title{font-weight:600;fill:#1d2126}.grid{stroke:#dfe2e6;fill:none}",
+        ".axis{stroke:#565e68;fill:none}.line{fill:none;stroke-width:2;stroke-linejoin:round}",
+        *(
+            f".line.s{i}{{stroke:{colour};stroke-dasharray:{dash}}}.sign.s{i},.bar.s{i}{{fill:{colour}}}"
+            for i, (colour, dash) in enumerate(zip(COLOURS, DASHES, strict=True))
+        ),
+    ]
+)
+BIN_NAMES = ("head", "2", "3", "4", "tail")
+TITLE, LEGEND = 26, 18
+
+
+def draw_all(study: Study, cells: Sequence[Cell], folder: str | Path) -> list[Path]:
+    """Draw what the study asks for under ``[plots]``, or every kind where it asks for nothing.
+
+    Args:
+        study: The study.
+        cells: From ``read_cells``.
+        folder: Made if need be; files of the same name are replaced.
+
+    Returns:
+        The files.
+    """
+    folder = Path(folder)
+    wanted = study.plots or {"epochs": {}, "shares": {}, "bins": {}, "coverage": {}}
+    written = []
+    for kind, options in wanted.items():
+        for name, picture in _KINDS[kind](study, cells, options):
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / f"{kind}--{re.sub('[^A-Za-z0-9.@+-]+', '-', name)}.svg"
+            with atomic_file(file) as temporary:
+                temporary.write_text(picture + "\n", encoding="utf-8")
+            written.append(file)
+    return written
+
+
+Pictures = Iterator[tuple[str, str]]
+"""Names and whole SVG documents."""
+
+
+def _epochs(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
+    """Validation metrics over epochs, a line for each switch."""
+    against = options.get("against", "epoch")
+    for data, preset, group in _groups(cells, options):
+        for metric in options.get("metrics", ["P@1", "PSP@5"]):
+            lines: list[Line] = []
+            for cell in group:
+                xs, ys = cell.curve(cell.heads[-1], metric, against)
+                if xs:
+                    lines.append(Line(cell.switch, f"s{len(lines) % len(COLOURS)}", xs, ys))
+            if lines:
+                title = f"{metric} of validation, {data}, {preset}"
+                chart = line_chart(title, lines, x_title=f"{against}s")
+                name = f"{data}--{preset}--{metric}"
+                yield name, stand_alone(title, chart, [line.name for line in lines])
+
+
+def _shares(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
+    """Metrics over the share of labels used, a line for each way to choose them."""
+    by_name = {switch.name: switch for switch in study.switches}
+    for data, preset, group in _groups(cells, options):
+        placed = [(by_name[c.switch], c) for c in group if by_name[c.switch].share is not None]
+        names = sorted({switch.line for switch, _ in placed if switch.line})
+        for metric in options.get("metrics", ["P@1", "PSP@5"]):
+            lines = []
+            for number, name in enumerate(names):
+                own = sorted(
+                    (float(switch.share or 0.0), float(cell.values(cell.heads[-1], metric).mean()))
+                    for switch, cell in placed
+                    if switch.line in (name, "")
+                )
+                xs, ys = [x for x, _ in own], [y for _, y in own]
+                lines.append(Line(name, f"s{number % len(COLOURS)}", xs, ys))
+            if lines:
+                title = f"{metric} of test, {data}, {preset}"
+                chart = line_chart(title, lines, x_title="labels used, percent")
+                yield f"{data}--{preset}--{metric}", stand_alone(title, chart, names)
+
+
+def _bins(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
+    """What each frequency bin brings to P@5, a bar for each switch."""
+    for data, preset, group in _groups(cells, options):
+        bars = [
+            (cell.switch, f"s{number % len(COLOURS)}", cell.bins(cell.heads[-1]).tolist())
+            for number, cell in enumerate(group)
+        ]
+        title = f"P@5 by label frequency, {data}, {preset}"
+        chart = bar_chart(title, BIN_NAMES, bars)
+        yield f"{data}--{preset}", stand_alone(title, chart, [name for name, _, _ in bars])
+
+
+def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
+    """C@5 of each preset, a bar for each switch."""
+    metric = options.get("metric", "C@5")
+    if metric not in study.metrics:
+        return
+    for data in dict.fromkeys(cell.data for cell in cells):
+        own = [cell for cell in _chosen(cells, options) if cell.data == data]
+        presets = list(dict.fromkeys(cell.preset for cell in own))
+        values = {
+            (cell.preset, cell.switch): float(cell.values(cell.heads[-1], metric).mean())
+            for cell in own
+        }
+        switches = list(dict.fromkeys(cell.switch for cell in own))
+        bars = [
+            (switch, f"s{number % len(COLOURS)}", [values.get((p, switch), 0.0) for p in presets])
+            for number, switch in enumerate(switches)
+        ]
+        if bars:
+            title = f"{metric} of test, {data}"
+            yield data, stand_alone(title, bar_chart(title, presets, bars), switches)
+
+
+_KINDS = {"epochs": _epochs, "shares": _shares, "bins": _bins, "coverage": _coverage}
+
+
+def stand_alone(title: str, chart: Markup, names: Sequence[str]) -> str:
+    """A chart as a whole SVG document with its title, its own colours and a legend below it.
+
+    Args:
+        title: Above the chart.
+        chart: From ``report.charts``, with looks s0, s1, ...
+        names: What each look is, in order.
+
+    Returns:
+        The document.
+    """
+    width, height = LARGE
+    rows = [
+        tag(
+            "g",
+            tag("path", d="M0 -4H30", class_=f"line s{place % len(COLOURS)}"),
+            tag("text", name, x=38, y=0),
+            transform=f"translate(46 {TITLE + height + LEGEND * (place + 1)})",
+        )
+        for place, name in enumerate(names)
+    ]
+    whole = TITLE + height + LEGEND * len(names) + 12
+    inner = tag("svg", chart, x=0, y=TITLE, width=width, height=height)
+    return tag(
+        "svg",
+        tag("style", Markup(STYLE)),
+        tag("rect", width=width, height=whole, fill="#ffffff"),
+        tag("text", title, x=12, y=18, class_="title"),
+        inner,
+        *rows,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {whole}",
+        width=width,
+        height=whole,
+    )
+
+
+def _chosen(cells: Sequence[Cell], options: Mapping[str, Any]) -> list[Cell]:
+    wanted = options.get("switches")
+    return [cell for cell in cells if not wanted or cell.switch in wanted]
+
+
+def _groups(
+    cells: Sequence[Cell], options: Mapping[str, Any]
+) -> Iterator[tuple[str, str, list[Cell]]]:
+    """Cells of one data set and preset together."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in _chosen(cells, options):
+        groups.setdefault((cell.data, cell.preset), []).append(cell)
+    for (data, preset), group in groups.items():
+        yield data, preset, group

@@ -1,0 +1,215 @@
+"""A study's file and the runs it asks for. Nothing is read of the data, nothing is trained."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from umpteen.errors import ConfigError
+from umpteen.registry import suggest
+
+METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
+PLOTS = ("epochs", "shares", "bins", "coverage")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_PLACE = re.compile(r"\{([a-z0-9_-]+)\}")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One variant that runs differ in."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    """``section.key=value``, laid over preset, study and data."""
+    presets: tuple[str, ...] = ()
+    """Only with these; empty for all."""
+    data: tuple[str, ...] = ()
+    """Only on these; empty for all."""
+    share: float | None = None
+    """Place on the plot against the share of labels used, percent."""
+    line: str = ""
+    """Which line of that plot; empty belongs to all lines."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set of a study."""
+
+    name: str
+    path: str
+    """May name a ``--path`` in braces."""
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study's file says."""
+
+    name: str
+    presets: tuple[str, ...]
+    seeds: tuple[int, ...]
+    sources: tuple[Source, ...]
+    switches: tuple[Switch, ...]
+    settings: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = METRICS
+    same_steps: bool = True
+    """Whether epochs shrink as an augmentation adds rows, so that all switches take equal steps."""
+    keep_models: bool = False
+    plots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def runs(self) -> list[Run]:
+        """Every run, data set by data set, seeds innermost."""
+        return [
+            Run(source, preset, switch, seed, (*self.settings, *source.settings, *switch.settings))
+            for source in self.sources
+            for preset in self.presets
+            for switch in self.switches
+            if preset in (switch.presets or self.presets)
+            and source.name in (switch.data or (source.name,))
+            for seed in self.seeds
+        ]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a study."""
+
+    source: Source
+    preset: str
+    switch: Switch
+    seed: int
+    settings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What the run is called in messages and file names."""
+        preset = Path(self.preset).stem if self.preset.endswith(".toml") else self.preset
+        return f"{self.source.name}--{preset}--{self.switch.name}--seed{self.seed}"
+
+
+def read_study(path: str | Path, places: Mapping[str, str] | None = None) -> Study:
+    """Read a study's file.
+
+    Args:
+        path: A TOML file.
+        places: What stands for each name in braces in paths and settings.
+
+    Returns:
+        The study.
+
+    Raises:
+        ConfigError: If the file is not TOML, a key is not known, or a name in braces has no place.
+    """
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; name the TOML file of a study") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    try:
+        return _study(_filled(values, dict(places or {})), path.stem)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _filled(value: Any, places: dict[str, str]) -> Any:
+    """The value with every name in braces replaced."""
+    if isinstance(value, dict):
+        return {key: _filled(each, places) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, places) for each in value]
+    if not isinstance(value, str):
+        return value
+    missing = [name for name in _PLACE.findall(value) if name not in places]
+    if missing:
+        raise ConfigError(f"{value!r} needs a place; give --path {missing[0]}=FOLDER")
+    return _PLACE.sub(lambda found: places[found[1]], value)
+
+
+def _study(values: dict[str, Any], stem: str) -> Study:
+    known = ("name", "presets", "seeds", "settings", "metrics", "same_steps", "keep_models",
+             "data", "switches", "plots")  # fmt: skip
+    _require_known(values, known, "")
+    for section in ("data", "switches"):
+        if not isinstance(values.get(section), dict) or not values[section]:
+            raise ConfigError(f"there is no [{section}.NAME]; a study needs one or more")
+    sources = []
+    for name, each in values["data"].items():
+        _require_known(each, ("path", "settings"), f"data.{name}.")
+        sources.append(
+            Source(_name(name), _text(each, "path", f"data.{name}."), _texts(each, "settings"))
+        )
+    switches = []
+    for name, each in values["switches"].items():
+        _require_known(each, ("settings", "presets", "data", "share", "line"), f"switches.{name}.")
+        lists = {key: _texts(each, key) for key in ("settings", "presets", "data")}
+        share = each.get("share")
+        switches.append(Switch(_name(name), **lists, share=share, line=str(each.get("line", ""))))
+    seeds = values.get("seeds", [17])
+    if not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
+        raise ConfigError(f"seeds must be whole numbers of 0 or more, not {seeds!r}")
+    study = Study(
+        name=str(values.get("name", stem)),
+        presets=_texts(values, "presets") or ("unidec-frugal",),
+        seeds=tuple(seeds),
+        sources=tuple(sources),
+        switches=tuple(switches),
+        settings=_texts(values, "settings"),
+        metrics=_texts(values, "metrics") or METRICS,
+        same_steps=bool(values.get("same_steps", True)),
+        keep_models=bool(values.get("keep_models", False)),
+        plots=values.get("plots", {}),
+    )
+    _check_names(study)
+    return study
+
+
+def _check_names(study: Study) -> None:
+    """Names that point at other parts of the file must be there."""
+    _require_known(study.plots, PLOTS, "plots.")
+    switches = [switch.name for switch in study.switches]
+    sources = [source.name for source in study.sources]
+    named = [("plots", name, switches) for each in study.plots.values()
+             for name in each.get("switches", ())]  # fmt: skip
+    named += [("switches", name, sources) for each in study.switches for name in each.data]
+    for where, name, known in named:
+        if name not in known:
+            raise ConfigError(f"{where} name {name!r}, which is none of {', '.join(known)}")
+    for switch in study.switches:
+        unknown = set(switch.presets) - set(study.presets)
+        if unknown:
+            raise ConfigError(f"switch {switch.name!r} names presets the study does not: {unknown}")
+
+
+def _require_known(values: Any, known: tuple[str, ...], prefix: str) -> None:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{prefix.rstrip('.')} must be a table")
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"unknown key {prefix}{key}.{suggest(key, known)}".rstrip("."))
+
+
+def _text(values: Mapping[str, Any], key: str, prefix: str) -> str:
+    if not isinstance(values.get(key), str):
+        raise ConfigError(f"{prefix}{key} must be text; it names a folder or file")
+    return str(values[key])
+
+
+def _texts(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    found = values.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise ConfigError(f"{key} must be a list of texts, not {found!r}")
+    return tuple(found)
+
+
+def _name(name: str) -> str:
+    if not _NAME.fullmatch(name) or "--" in name:
+        raise ConfigError(
+            f"{name!r} cannot be a file's name; use letters, digits, dots and single hyphens"
+        )
+    return name

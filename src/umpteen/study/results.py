@@ -1,0 +1,131 @@
+"""A study's results: read, put together over seeds, and written as one Markdown table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from umpteen.errors import RunError
+from umpteen.files import read_json
+from umpteen.study.plan import Study
+from umpteen.study.running import result_file
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one data set, preset and switch, over seeds."""
+
+    data: str
+    preset: str
+    switch: str
+    results: tuple[dict[str, Any], ...]
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Heads of the model, the best last."""
+        return tuple(self.results[0]["heads"])
+
+    def values(self, head: str, metric: str) -> np.ndarray:
+        """(S,) one value per seed."""
+        return np.array([result["heads"][head]["metrics"][metric] for result in self.results])
+
+    def bins(self, head: str) -> np.ndarray:
+        """(bins,) what each frequency bin brings to P@5, head to tail, mean over seeds."""
+        return np.array([result["heads"][head]["bins"] for result in self.results]).mean(axis=0)
+
+    def curve(self, head: str, metric: str, against: str = "epoch") -> tuple[list, list]:
+        """Validation over epochs or steps, mean over seeds; places that all seeds have."""
+        by_place: dict[int, list[float]] = {}
+        for result in self.results:
+            for entry in result["validation"]:
+                values = entry["heads"].get(head, {})
+                if metric in values:
+                    by_place.setdefault(int(entry[against]), []).append(values[metric])
+        whole = {at: ys for at, ys in sorted(by_place.items()) if len(ys) == len(self.results)}
+        return list(whole), [float(np.mean(ys)) for ys in whole.values()]
+
+
+def read_cells(study: Study, out: str | Path) -> list[Cell]:
+    """The results that are there, in the order of the study.
+
+    Raises:
+        RunError: If a file is damaged.
+    """
+    cells: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for run in study.runs():
+        file = result_file(Path(out), run)
+        if not file.is_file():
+            continue
+        result = read_json(file, error=RunError)
+        if not isinstance(result, dict) or not {"heads", "validation"} <= set(result):
+            raise RunError(f"{file} is not the result of a run; remove it to make the run again")
+        place = (run.source.name, run.preset, run.switch.name)
+        cells.setdefault(place, []).append(result)
+    return [Cell(*place, tuple(results)) for place, results in cells.items()]
+
+
+def table(study: Study, cells: Sequence[Cell], *, heads: str = "best") -> str:
+    """One Markdown table: mean, and where there are several seeds the standard deviation.
+
+    Args:
+        study: Its metrics are the columns.
+        cells: From ``read_cells``.
+        heads: ``best`` for each model's last head, ``all`` for every head.
+
+    Returns:
+        The table, with a line above it that says how many runs are missing.
+    """
+    columns = ["data", "preset", "switch", "head", *study.metrics, "seeds", "steps", "s", "GiB"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    for cell in cells:
+        for head in cell.heads if heads == "all" else cell.heads[-1:]:
+            row = [cell.data, cell.preset, cell.switch, head]
+            row += [_spread(cell.values(head, metric)) for metric in study.metrics]
+            row += [str(len(cell.results)), f"{_mean(cell, 'steps'):.0f}"]
+            row += [f"{_mean(cell, 'train_seconds'):.0f}", f"{_mean(cell, 'peak_gib'):.2f}"]
+            lines.append("| " + " | ".join(row) + " |")
+    missing = len(study.runs()) - sum(len(cell.results) for cell in cells)
+    said = [f"{missing} of {len(study.runs())} runs are missing.", ""] if missing else []
+    return "\n".join([*said, *lines]) + "\n"
+
+
+def as_json(study: Study, cells: Sequence[Cell]) -> dict[str, Any]:
+    """The table as values: mean and spread of every metric of every head."""
+    return {
+        "name": study.name,
+        "runs": len(study.runs()),
+        "rows": [
+            {
+                "data": cell.data,
+                "preset": cell.preset,
+                "switch": cell.switch,
+                "head": head,
+                "seeds": len(cell.results),
+                "mean": {m: float(cell.values(head, m).mean()) for m in study.metrics},
+                "spread": {m: _deviation(cell.values(head, m)) for m in study.metrics},
+                "bins": cell.bins(head).tolist(),
+                "train_seconds": _mean(cell, "train_seconds"),
+                "peak_gib": _mean(cell, "peak_gib"),
+            }
+            for cell in cells
+            for head in cell.heads
+        ],
+    }
+
+
+def _mean(cell: Cell, key: str) -> float:
+    return float(np.mean([result[key] for result in cell.results]))
+
+
+def _deviation(values: np.ndarray) -> float | None:
+    """Between seeds; nothing can be said of one."""
+    return float(values.std(ddof=1)) if len(values) > 1 else None
+
+
+def _spread(values: np.ndarray) -> str:
+    deviation = _deviation(values)
+    return f"{values.mean():.2f}" + ("" if deviation is None else f" ±{deviation:.2f}")

@@ -1,0 +1,209 @@
+"""Runs a study's missing runs and keeps their results, each a JSON file of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import resource
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import umpteen
+from umpteen.build import load_config
+from umpteen.data.augment.rows import row_count
+from umpteen.data.dataset import Dataset
+from umpteen.data.formats import load_dataset
+from umpteen.errors import RunError, UmpteenError
+from umpteen.evaluation import evaluate
+from umpteen.files import read_json, write_json
+from umpteen.report.history import read_history
+from umpteen.runs import RunFolder
+from umpteen.study.plan import Run, Study
+from umpteen.training.reporters import Reporter
+from umpteen.training.run import train
+
+Say = Callable[[str], None]
+
+
+def run_missing(
+    study: Study,
+    out: str | Path,
+    *,
+    device: str = "auto",
+    only: str = "",
+    say: Say = lambda text: None,
+    reporters: Callable[[], Sequence[Reporter]] = lambda: (),
+) -> list[str]:
+    """Make every run that has no result yet; one that was killed is continued.
+
+    Args:
+        study: The study.
+        out: Its folder: ``runs/`` and ``results/``.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        only: Make only runs whose name has this in it.
+        say: Told what is being done.
+        reporters: Makes those who are told of a run's progress.
+
+    Returns:
+        A sentence for each run that failed; the others went on.
+
+    Raises:
+        RunError: If another process is at work in this folder.
+    """
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    failed = []
+    source, data, fingerprint = "", None, ""
+    runs = [run for run in study.runs() if only in run.name]
+    with _alone(out):
+        for number, run in enumerate(runs, 1):
+            try:
+                if data is None or source != run.source.name:
+                    data, source = load_dataset(run.source.path), run.source.name
+                    fingerprint = data_fingerprint(data)
+                key = run_key(study, run, data, fingerprint)
+                if is_done(out, run, key):
+                    say(f"[{number}/{len(runs)}] {run.name}: done before")
+                    continue
+                say(f"[{number}/{len(runs)}] {run.name}")
+                _run(study, run, data, out, key, device, list(reporters()))
+            except UmpteenError as error:
+                failed.append(f"{run.name}: {error}")
+                say(f"failed: {error}")
+    return failed
+
+
+def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
+    """What decides a run's result: its whole settings, its metrics and its data."""
+    config = load_config(run.preset, overrides_of(study, run, data))
+    about = [dataclasses.asdict(config), list(study.metrics), fingerprint]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def data_fingerprint(data: Dataset) -> str:
+    """Of labels, texts, targets and filters of all splits."""
+    digest = hashlib.sha256(data.labels.fingerprint.encode())
+    for name in sorted(data.splits):
+        targets = data[name].targets
+        for array in (targets.indptr, targets.indices, targets.data, data[name].filters):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update("\0".join(data[name].texts()).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
+    """The run's settings over its preset, with its seed, and fewer epochs where rows are added."""
+    changes = [*run.settings, f"seed={run.seed}"]
+    config = load_config(run.preset, changes)
+    switched = any(setting.startswith("train.epochs") for setting in run.switch.settings)
+    n = len(data["train"])
+    part = config.augment
+    if not study.same_steps or switched:
+        return changes
+    if part.method in ("gandalf", "self", "walks", "glas"):
+        rows = row_count(n, len(data.labels), rows=part.rows, share=part.share)
+    else:
+        rows = 2 * n if part.method == "synonyms" else n
+    if rows == n:
+        return changes
+    changes.append(f"train.epochs={max(1, round(config.train.epochs * n / rows))}")
+    second = config.stage2.get("train", {}).get("epochs")
+    if second:
+        changes.append(f"stage2.train.epochs={max(1, round(second * n / rows))}")
+    return changes
+
+
+def result_file(out: Path, run: Run) -> Path:
+    """Where a run's result is kept."""
+    return out / "results" / f"{run.name}.json"
+
+
+def is_done(out: Path, run: Run, key: str) -> bool:
+    """Whether the result of this very run is there."""
+    file = result_file(out, run)
+    return file.is_file() and read_json(file, error=RunError).get("key") == key
+
+
+def _run(
+    study: Study,
+    run: Run,
+    data: Dataset,
+    out: Path,
+    key: str,
+    device: str,
+    reporters: list[Reporter],
+) -> None:
+    folder = RunFolder(out / "runs" / f"{run.name}-{key}")
+    options: dict[str, Any] = {"resume": True} if folder.config.is_file() else {
+        "preset": run.preset, "overrides": overrides_of(study, run, data)
+    }  # fmt: skip
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    model = train(
+        data, out=folder.path, device=device, reporters=reporters, cache=out / "tokens", **options
+    )
+    on_gpu = next(model.model.parameters()).is_cuda
+    found = evaluate(model, data, split="test", metrics=study.metrics)
+    history = read_history(folder)
+    validations = read_json(folder.metrics)["validation"] if folder.metrics.is_file() else []
+    write_json_in_folder(
+        result_file(out, run),
+        {
+            "key": key,
+            "data": run.source.name,
+            "preset": run.preset,
+            "switch": run.switch.name,
+            "seed": run.seed,
+            "settings": overrides_of(study, run, data),
+            "heads": {
+                head: {"metrics": report.values, "bins": list(report.bins)}
+                for head, report in found.heads.items()
+            },
+            "n": next(iter(found.heads.values())).n,
+            "propensity": found.as_json()["propensity"],
+            "train_seconds": history.steps.seconds if history.steps else 0.0,
+            "steps": int(history.steps.steps[-1]) if history.steps else 0,
+            "epochs": history.reached,
+            "best_epoch": history.model_epoch,
+            "peak_gib": _peak_gib(on_gpu),
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "umpteen": umpteen.__version__,
+            "torch": torch.__version__,
+            "validation": validations,
+        },
+    )
+    if not study.keep_models:
+        for place in (folder.models, folder.checkpoints):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def write_json_in_folder(file: Path, value: Any) -> None:
+    """Write JSON, making the folder first."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, value)
+
+
+def _peak_gib(on_gpu: bool) -> float:
+    """Of this run on a GPU; of the whole process so far on a CPU."""
+    if on_gpu:
+        return torch.cuda.max_memory_allocated() / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the folder's lock; the system lets go of it however the process ends."""
+    with (out / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"another process is at work in {out}; wait, or name another") from None
+        yield

@@ -1,0 +1,103 @@
+"""A study's file: what it asks for, and what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from umpteen.build import load_config
+from umpteen.errors import ConfigError
+from umpteen.study.plan import read_study
+
+FILE = """
+name = "a study"
+presets = ["unidec-frugal", "renee"]
+seeds = [1, 2]
+settings = ["train.epochs=3"]
+
+[data.one]
+path = "{one}"
+settings = ["data.text=title"]
+
+[data.two]
+path = "two"
+
+[switches.plain]
+
+[switches.gandalf]
+settings = ["augment.method=gandalf"]
+presets = ["renee"]
+data = ["one"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text=FILE):
+        path = tmp_path / "study.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_every_combination_is_a_run_unless_a_switch_is_for_some(file):
+    study = read_study(file(), {"one": "/place"})
+    names = [run.name for run in study.runs()]
+    assert len(names) == len(set(names)) == 2 * 2 * 2 + 2
+    assert "one--renee--gandalf--seed2" in names
+    assert not [n for n in names if "gandalf" in n and ("two" in n or "unidec" in n)]
+    run = next(run for run in study.runs() if run.name == "one--renee--gandalf--seed1")
+    assert run.source.path == "/place"
+    assert run.settings == ("train.epochs=3", "data.text=title", "augment.method=gandalf")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("name =", "nme ="), r"unknown key nme\. Did you mean 'name'"),
+        (("[switches.plain]", "[switches.a--b]"), "'a--b' cannot be a file's name"),
+        (('data = ["one"]', 'data = ["three"]'), "switches name 'three', which is none of one, two"),
+        (('presets = ["renee"]', 'presets = ["dpr"]'), "names presets the study does not"),
+        (("seeds = [1, 2]", "seeds = []"), "seeds must be whole numbers"),
+        (('path = "two"', "path = 2"), r"data\.two\.path must be text"),
+        (('settings = ["data.text=title"]', 'settings = "x"'), "must be a list of texts"),
+        (("[switches.plain]", "[plots.pie]\n[switches.plain]"), r"unknown key plots\.pie"),
+        (("[switches.plain]", '[plots.bins]\nswitches = ["x"]\n[switches.plain]'), "name 'x'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_the_file(file, change, says):
+    path = file(FILE.replace(*change))
+    with pytest.raises(ConfigError, match=says) as caught:
+        read_study(path, {"one": "x"})
+    assert str(path) in str(caught.value)
+
+
+def test_a_place_that_is_not_given_names_the_flag(file):
+    with pytest.raises(ConfigError, match="give --path one=FOLDER"):
+        read_study(file())
+
+
+def test_a_study_without_data_or_switches_is_refused(file):
+    with pytest.raises(ConfigError, match=r"there is no \[data\.NAME\]"):
+        read_study(file("seeds = [1]"))
+
+
+def test_files_that_are_no_studies_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_study(tmp_path / "none.toml")
+    (tmp_path / "x.toml").write_text("= 1")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        read_study(tmp_path / "x.toml")
+
+
+SHIPPED = sorted((Path(__file__).parents[2] / "bench" / "studies").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_study_has_settings_that_hold(path):
+    text = path.read_text("utf-8")
+    places = {name: "x" for name in ("wordnet", "debian", "eurlex", "mdn", "encoder", "data")}
+    study = read_study(path, places)
+    assert text.startswith(f"# umpteen study bench/studies/{path.name} --out ")
+    for run in study.runs():
+        load_config(run.preset, [*run.settings, f"seed={run.seed}"])
