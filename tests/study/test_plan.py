@@ -56,7 +56,7 @@ def test_every_combination_is_a_run_unless_a_switch_is_for_some(file):
     [
         (("name =", "nme ="), r"unknown key nme\. Did you mean 'name'"),
         (("[switches.plain]", "[switches.a--b]"), "'a--b' cannot be a file's name"),
-        (('data = ["one"]', 'data = ["three"]'), "switches name 'three', which is none of one, two"),
+        (('data = ["one"]', 'data = ["three"]'), "'three', which is none of one, two"),
         (('presets = ["renee"]', 'presets = ["dpr"]'), "names presets the study does not"),
         (("seeds = [1, 2]", "seeds = []"), "seeds must be whole numbers"),
         (('path = "two"', "path = 2"), r"data\.two\.path must be text"),

@@ -28,6 +28,8 @@ STYLE = "\n".join(
 )
 BIN_NAMES = ("head", "2", "3", "4", "tail")
 TITLE, LEGEND = 26, 18
+GROUPS = 5
+"""Presets in one bar chart; the names of more would meet."""
 
 
 def draw_all(study: Study, cells: Sequence[Cell], folder: str | Path) -> list[Path]:
@@ -110,25 +112,35 @@ def _bins(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pi
 
 
 def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
-    """C@5 of each preset, a bar for each switch."""
+    """C@5 of each preset, a bar for each switch that all presets have."""
     metric = options.get("metric", "C@5")
     if metric not in study.metrics:
         return
     for data in dict.fromkeys(cell.data for cell in cells):
-        own = [cell for cell in _chosen(cells, options) if cell.data == data]
-        presets = list(dict.fromkeys(cell.preset for cell in own))
-        values = {
-            (cell.preset, cell.switch): float(cell.values(cell.heads[-1], metric).mean())
-            for cell in own
-        }
-        switches = list(dict.fromkeys(cell.switch for cell in own))
-        bars = [
-            (switch, f"s{number % len(COLOURS)}", [values.get((p, switch), 0.0) for p in presets])
-            for number, switch in enumerate(switches)
-        ]
-        if bars:
+        by_preset: dict[str, dict[str, float]] = {}
+        for cell in _chosen(cells, options):
+            if cell.data == data:
+                value = float(cell.values(cell.heads[-1], metric).mean())
+                by_preset.setdefault(cell.preset, {})[cell.switch] = value
+        presets = list(by_preset)
+        for start in range(0, len(presets), GROUPS):
+            some = presets[start : start + GROUPS]
+            bars, names = _bars([by_preset[preset] for preset in some])
             title = f"{metric} of test, {data}"
-            yield data, stand_alone(title, bar_chart(title, presets, bars), switches)
+            name = data if len(presets) <= GROUPS else f"{data}--{start // GROUPS + 1}"
+            yield name, stand_alone(title, bar_chart(title, some, bars), names)
+
+
+def _bars(groups: Sequence[Mapping[str, float]]) -> tuple[list[Any], list[str]]:
+    """A bar for each switch that all groups have; without one, each group's first alone."""
+    common = [name for name in groups[0] if all(name in group for group in groups)]
+    if not common:
+        return [("", "s0", [next(iter(group.values())) for group in groups])], []
+    bars = [
+        (name, f"s{number % len(COLOURS)}", [group[name] for group in groups])
+        for number, name in enumerate(common)
+    ]
+    return bars, common
 
 
 _KINDS = {"epochs": _epochs, "shares": _shares, "bins": _bins, "coverage": _coverage}

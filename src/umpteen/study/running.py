@@ -145,8 +145,7 @@ def _run(
     options: dict[str, Any] = {"resume": True} if folder.config.is_file() else {
         "preset": run.preset, "overrides": overrides_of(study, run, data)
     }  # fmt: skip
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    _forget_peak()
     model = train(
         data, out=folder.path, device=device, reporters=reporters, cache=out / "tokens", **options
     )
@@ -191,10 +190,22 @@ def write_json_in_folder(file: Path, value: Any) -> None:
     write_json(file, value)
 
 
+def _forget_peak() -> None:
+    """Count the most memory anew; where the system cannot, later runs include earlier ones."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def _peak_gib(on_gpu: bool) -> float:
-    """Of this run on a GPU; of the whole process so far on a CPU."""
+    """Most GPU memory in tensors, or most memory of the process, since ``_forget_peak``."""
     if on_gpu:
         return torch.cuda.max_memory_allocated() / 2**30
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
