@@ -21,7 +21,9 @@ from umpteen.training.step import Losses
 
 STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
 """What a second stage may change."""
-FIXED_IN_STAGES = {"train": ("precision", "checkpoint_seconds", "label_storage", "label_moments")}
+FIXED_IN_STAGES = {
+    "train": ("precision", "checkpoint_seconds", "label_storage", "label_moments", "label_place")
+}
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
 LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}

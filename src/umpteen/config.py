@@ -164,6 +164,8 @@ class TrainConfig:
     """Label vectors are kept in ``fp32``, or in ``bf16`` with unbiased rounding: half of it."""
     label_moments: str = "fp32"
     """Their optimizer's moments: ``fp32``, or ``int8``, codes in a quarter of the memory."""
+    label_place: str = "device"
+    """Where label vectors and moments are: ``device``, or ``host``, with a step's rows visiting."""
     threads: int = 0
     """CPU threads of a step; 0 takes all for a transformer, and half of them for a frugal encoder,
     whose steps are too short to share and whose next batch is made beside them."""
@@ -270,6 +272,7 @@ CHOICES = {
     "train.precision": ("auto", "fp32", "bf16"),
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
+    "train.label_place": ("device", "host"),
 }
 """Settings that are one of a few words."""
 
@@ -306,6 +309,13 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "free unless there is a classifier, pool.scope is batch, pool.extra_positives is 0 and "
         "nothing is frozen",
         c.model.label_side == "free" or (plain and "classifier" in c.model.heads),
+    )
+    free = "classifier" in c.model.heads and c.model.label_side == "free"
+    yield (
+        "train.label_place",
+        c.train.label_place,
+        "device unless there is a classifier with model.label_side free and pool.scope is not all",
+        c.train.label_place != "host" or (free and c.pool.scope != "all"),
     )
     scope = c.pool.scope
     dual = "dual" in c.model.heads

@@ -23,6 +23,7 @@ JOBS = {
     "frozen": dataclasses.replace(BASE, frozen=True),
     "frugal": dataclasses.replace(BASE, encoder=ENCODER_SHAPES["bag"], bf16=False),
     "two GPUs": dataclasses.replace(BASE, gpus=2),
+    "on the host": dataclasses.replace(BASE, label_place="host", label_storage="bf16"),
     "capped": dataclasses.replace(BASE, most_labels=1000),
 }
 each_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
@@ -110,6 +111,15 @@ def test_label_tables_take_what_the_optimizer_holds():
             held = [v for v in optimizer.state[table].values() if isinstance(v, torch.Tensor)]
             assert formulas.label_vectors(job) == table.nbytes
             assert formulas.label_moments(job) == sum(tensor.nbytes for tensor in held)
+
+
+def test_a_table_on_the_host_is_there_and_visits_the_device():
+    there = dataclasses.replace(BASE, label_place="host")
+    whole = formulas.label_vectors(BASE) + formulas.label_moments(BASE)
+    assert formulas.host_table(there) == whole
+    assert formulas.host_table(BASE) == 0
+    assert formulas.label_vectors(there) == 3 * formulas.pool_labels(BASE) * BASE.dim * 4
+    assert peak_bytes(there, H200) < peak_bytes(BASE, H200)
 
 
 def test_encoder_weights_are_those_of_the_network(tiny_bert):

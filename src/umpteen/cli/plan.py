@@ -106,6 +106,7 @@ def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dic
         "block_bytes": pool.memory_mib << 20,
         "label_storage": train.label_storage,
         "label_moments": train.label_moments,
+        "label_place": train.label_place,
         "bf16": train.precision == "bf16" or (train.precision == "auto" and is_gpu),
     }
 

@@ -65,11 +65,19 @@ class Model(nn.Module):
         self.heads = tuple(h for h in HEADS if h in heads)
         self.dim = dim
         self.n_labels = n_labels
+        # Kept as logarithms of 1 / temperature, so that a trained one stays positive. The first of
+        # the model's parameters: it is on the model's device, where label vectors may not be.
+        self.log_scales = nn.Parameter(
+            torch.tensor([-math.log(dual_temperature), -math.log(classifier_temperature)]),
+            requires_grad=learn_temperatures,
+        )
         width = int(encoder.dim)  # type: ignore[arg-type]
         self.dual_head = DualHead(width, dim, dropout=dropout) if "dual" in heads else None
         self.classifier_head = None
         self.label_vectors = None
         self.label_storage = label_storage
+        self.fetched: Tensor | None = None
+        """Label vectors of a step's pool, where the table itself is elsewhere."""
         if "classifier" in heads:
             if not self.shares_head:
                 self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
@@ -84,11 +92,6 @@ class Model(nn.Module):
             self.register_buffer("graph_rows", own.repeat(1, neighbours))
             self.register_buffer("graph_weights", first)
         self.label_dropout = nn.Dropout(label_dropout)
-        # Kept as logarithms of 1 / temperature, so that a trained one stays positive.
-        self.log_scales = nn.Parameter(
-            torch.tensor([-math.log(dual_temperature), -math.log(classifier_temperature)]),
-            requires_grad=learn_temperatures,
-        )
         self.dropout = dropout
 
     def encode(self, tokens: Ragged) -> Tensor:
@@ -123,6 +126,8 @@ class Model(nn.Module):
             vectors = nn.functional.embedding(near, self.label_vectors, sparse=True)  # (C, M, dim)
             weights: Tensor = self.graph_weights[rows]  # type: ignore[index]
             vectors = (weights.unsqueeze(2) * vectors).sum(dim=1)
+        elif self.fetched is not None:
+            vectors = self.fetched  # these very rows
         else:
             vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
         dropped: Tensor = self.label_dropout(at_least_float32(vectors))

@@ -92,7 +92,7 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
     """
     assert model.label_vectors is not None
     if model.label_side == "free":
-        return at_least_float32(model.label_vectors.detach())
+        return at_least_float32(model.label_vectors.detach().to(model.log_scales.device))
     vectors = encode_texts(model, tokens, model.classifier, precision=precision)
     with torch.no_grad():
         for start in range(0, len(vectors), ROWS_AT_ONCE):

@@ -28,6 +28,7 @@ BETWEEN_STEPS: dict[str, Callable[[Job], float]] = {
     "refresh, between steps": formulas.refresh_buffers,
 }
 ON_THE_HOST: dict[str, Callable[[Job], float]] = {
+    "label vectors and moments": formulas.host_table,
     "texts": formulas.host_texts,
     "tokens": formulas.host_tokens,
     "targets": formulas.host_targets,
@@ -83,6 +84,7 @@ def estimate(job: Job, machine: Machine) -> Plan:
     parts = {
         name: formula(job) for name, formula in {**ALWAYS, **IN_A_STEP, **BETWEEN_STEPS}.items()
     }
+    host = {name: formula(job) for name, formula in ON_THE_HOST.items()}
     epoch = formulas.epoch_seconds(job, machine)
     peak = peak_bytes(job, machine)
     fits = peak <= machine.memory
@@ -91,7 +93,7 @@ def estimate(job: Job, machine: Machine) -> Plan:
         machine=machine,
         device_bytes={name: value for name, value in parts.items() if value},
         peak_bytes=peak,
-        host_bytes={name: formula(job) for name, formula in ON_THE_HOST.items()},
+        host_bytes={name: value for name, value in host.items() if value},
         seconds={
             "step": formulas.step_seconds(job, machine),
             "refresh": formulas.refresh_seconds(job, machine),
@@ -136,6 +138,8 @@ def _changes(job: Job) -> Iterator[tuple[dict[str, Any], str]]:
         yield {"label_moments": "int8"}, "--set train.label_moments=int8"
     if job.classifier and job.label_storage == "fp32":
         yield {"label_storage": "bf16"}, "--set train.label_storage=bf16"
+    if job.scope != "all" and job.gpus == 1:
+        yield {"label_place": "host"}, "--set train.label_place=host"
     if job.scope == "all" and job.dual and job.chunk_tokens > 8192:
         yield {"chunk_tokens": 8192}, "--set pool.chunk_tokens=8192"
     if job.scope == "batch":

@@ -39,15 +39,24 @@ def own_labels(job: Job) -> int:
 # -- memory of a device -----------------------------------------------------------------------
 
 
+def held_rows(job: Job) -> int:
+    """Rows of the label table on the device: all of its part, or those of three visits."""
+    if not job.classifier:
+        return 0
+    if job.label_place == "host":
+        return min(3 * pool_labels(job), own_labels(job))
+    return own_labels(job)
+
+
 def label_vectors(job: Job) -> float:
     """L D / G numbers, where there is a classifier."""
-    return own_labels(job) * job.dim * VECTOR_BYTES[job.label_storage] * job.classifier
+    return held_rows(job) * job.dim * VECTOR_BYTES[job.label_storage]
 
 
 def label_moments(job: Job) -> float:
     """Two moments for each number; a step count and the codes' scales for each row."""
     entry, row = MOMENT_BYTES[job.label_moments]
-    return own_labels(job) * (job.dim * entry + row) * job.classifier
+    return held_rows(job) * (job.dim * entry + row)
 
 
 def label_gradient(job: Job) -> float:
@@ -161,6 +170,14 @@ def mines(job: Job) -> bool:
 
 
 # -- memory of the host -----------------------------------------------------------------------
+
+
+def host_table(job: Job) -> float:
+    """Label vectors and moments, where they are on the host."""
+    if job.label_place != "host" or not job.classifier:
+        return 0.0
+    entry, row = MOMENT_BYTES[job.label_moments]
+    return job.labels * (job.dim * (entry + VECTOR_BYTES[job.label_storage]) + row)
 
 
 def host_tokens(job: Job) -> float:

@@ -41,6 +41,7 @@ class Job:
     block_bytes: int = 512 << 20
     label_storage: str = "fp32"
     label_moments: str = "fp32"
+    label_place: str = "device"
     bf16: bool = True
     """Whether the encoder computes in bfloat16."""
 

@@ -20,6 +20,7 @@ from umpteen.model.model import Model
 from umpteen.training.bank import Bank
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
+from umpteen.training.host_table import HostTable
 from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
@@ -163,6 +164,8 @@ class Loop:
     refreshed: Refreshed | None = None
     bank: Bank | None = None
     """Remembered label vectors, where the loss needs them; part of a checkpoint."""
+    host: HostTable | None = None
+    """Lends the label vectors, where they are in host memory."""
     watch: LossWatch = field(default_factory=LossWatch)
     n_batches: int = 0
     """Batches of the epoch under way; 0 before it is planned."""
@@ -178,6 +181,11 @@ class Loop:
         for part in fields(Loop):
             if part.name not in ("position", "refreshed", "watch", "loop_of_stage"):
                 setattr(self, part.name, getattr(other, part.name))
+
+    def settle(self) -> None:
+        """Make sure that all weights are as the last step left them."""
+        if self.host is not None:
+            self.host.settle()
 
     def epochs_done(self) -> float:
         """The exact progress, in epochs."""
@@ -222,7 +230,7 @@ class Loop:
         self.n_batches = len(plan)
         self.model.train()
         batches = self.maker.make_ahead(plan, start=at.batch, first_step=at.step)
-        for batch in batches:
+        for batch in batches if self.host is None else self.host.ahead(batches):
             done = at.epoch - self.first_epoch + (at.batch + 1) / len(plan)
             progress = done / (self.n_epochs - self.first_epoch)
             self._step(batch, schedule(progress, self.warmup))
@@ -250,6 +258,8 @@ class Loop:
         loss.backward()
         sum_gradients_(shared_parameters(self.model), self.ranks)
         self.optimizers.step(factor, clip_norm=self.clip_norm)
+        if self.host is not None:
+            self.host.leave()
         self.watch.push(
             loss.detach(),
             batch,

@@ -24,6 +24,7 @@ from umpteen.training.bank import Bank, BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker, fits_device
 from umpteen.training.frozen import FrozenLoss, freeze_
+from umpteen.training.host_table import HostTable
 from umpteen.training.loop import Loop
 from umpteen.training.mixup import KINDS, Mixing
 from umpteen.training.on_ranks import refresh_on_first
@@ -131,6 +132,9 @@ def new_loop(
         seed=s.seed,
         first_label=ranks.shard(model.n_labels).start,
     )
+    host = None
+    if s.train.label_place == "host" and optimizers.rows is not None:
+        host = HostTable(model, optimizers.rows)
     return Loop(
         model=model,
         optimizers=optimizers,
@@ -152,6 +156,7 @@ def new_loop(
         clip_norm=s.train.clip_norm,
         seed=s.seed,
         bank=bank,
+        host=host,
         ranks=ranks,
     )
 

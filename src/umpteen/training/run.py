@@ -31,6 +31,7 @@ from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.settings import from_mapping
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
+from umpteen.training.host_table import place_model
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.mixup import KINDS
@@ -131,6 +132,11 @@ def _require_for_ranks(settings: RunConfig) -> None:
             f"several ranks mix no queries (augment.method={settings.augment.method}); "
             "train with one rank"
         )
+    if settings.train.label_place == "host":
+        raise ConfigError(
+            "several ranks keep their label vectors on their devices (train.label_place=host); "
+            "leave it out, since each rank holds a part of them"
+        )
     if settings.model.label_side != "free":
         raise ConfigError(
             f"several ranks train no label vectors with texts (model.label_side="
@@ -190,7 +196,9 @@ class _Session:
             self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
         self._require_same_data()
         cut_table_(model, self.ranks)
-        self.model = model.to(self.device)
+        self.model = place_model(
+            model, self.device, labels_on_host=settings.train.label_place == "host"
+        )
         self.reading = Reading(
             settings.data.text, settings.data.max_tokens, dataset.labels.fingerprint
         )
@@ -366,6 +374,7 @@ class _Session:
     def _save_checkpoint(self) -> None:
         # A loss still under way may not be finite; it must be known before weights are kept.
         self._report(self.loop.watch.drain())
+        self.loop.settle()
         finite = all(bool(weights.isfinite().all()) for weights in self.model.parameters())
         if any(self.ranks.highest(not finite)):
             raise TrainingStopped(
