@@ -67,6 +67,23 @@ def test_a_loss_of_eight_bit_scores_is_near_the_whole(objective, reduction):
         assert 0 < error < 0.03
 
 
+@named_pairs
+def test_dropped_positives_and_ignored_pairs_are_out_of_eight_bit_scores_too(objective, reduction):
+    queries, labels, positives = make_vectors(4)
+    base, weigh = parts(objective, reduction)
+    ignored = np.array([[0, 5], [3, 149], [31, 0]])
+    ignored = ignored[~np.isin(ignored @ [L, 1], positives.rows * L + positives.cols)]
+    losses = []
+    for precision in ("fp8", "bf16"):
+        torch.manual_seed(1)
+        losses.append(
+            streamed_loss(
+                base, weigh, queries, labels, positives, ignored=ignored, precision=precision
+            )
+        )
+    torch.testing.assert_close(*losses, rtol=2e-3, atol=0)
+
+
 def test_odd_sizes_are_multiplied_in_bfloat16():
     assert fits(32, 256)
     assert not fits(31, 256)

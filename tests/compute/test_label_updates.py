@@ -11,7 +11,7 @@ from umpteen.compute.label_products import BlockGradient, descend, multiply, sum
 from umpteen.errors import UmpteenError
 from umpteen.objectives import OBJECTIVES
 from umpteen.registry import resolve
-from umpteen.types import Positives
+from umpteen.types import Positives, ScoreSummary
 
 every_pair = pytest.mark.parametrize(("objective", "reduction"), ALL)
 NAMED = [
@@ -179,6 +179,14 @@ def test_factors_in_bfloat16_are_rounded_once_and_add_up_in_float32(objective, r
         # The gradient by scores is rounded too, by 2^-9 of each of its terms at most.
         atol = 2**-8 * float(theirs.abs().max())
         torch.testing.assert_close(mine.double(), theirs, rtol=2**-8, atol=atol)
+
+
+def test_a_summary_that_nobody_knows_is_named():
+    queries, labels, _, positives, _ = make_case(28)
+    base, weigh = parts("softmax", "pal")
+    base.summary = ScoreSummary("mean", over_positives=True, linear=True)
+    with pytest.raises(UmpteenError, match="summary is 'mean'; it may be logsumexp or softplus"):
+        streamed_loss(base, weigh, queries, labels, positives)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])

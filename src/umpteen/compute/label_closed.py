@@ -20,6 +20,7 @@ from umpteen.compute import label_fp8
 from umpteen.compute.label_passes import LabelPasses
 from umpteen.compute.label_products import ApplyBlock, multiply
 from umpteen.compute.precision import at_least_float32
+from umpteen.errors import UmpteenError
 from umpteen.types import ScoreSummary
 
 PAIRS_AT_ONCE = 1 << 13
@@ -100,6 +101,10 @@ PLAIN: dict[str, SummaryFunctions] = {"logsumexp": LogSumExp(), "softplus": Soft
 
 def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
     """What computes a summary there, by its name in ``types.ScoreSummary``."""
+    if name not in PLAIN:
+        raise UmpteenError(
+            f"an objective's summary is {name!r}; it may be {' or '.join(PLAIN)}, or left out"
+        )
     fits = USE_KERNELS and device.type == "cuda" and dtype == torch.float32
     if fits and find_spec("triton") is not None:
         from umpteen.compute.label_kernels import KERNELS
@@ -205,7 +210,7 @@ class ClosedStream(LabelPasses):
             if not self.form.over_positives:
                 scores.index_put_(places, self.nothing)
             elif absent is not None:
-                scores.index_put_(places, scores[places] + absent[part])
+                scores.index_put_(places, scores[places] + absent[part].to(scores.dtype))
         return scores
 
     def _rounded(self, queries: Tensor) -> Tensor:
