@@ -1,6 +1,6 @@
 """Presets under one time budget each: what a given number of seconds of training buys.
 
-    python bench/time_budget.py DATA ENCODER --seconds 120 [--presets unidec depsl ...] [--out rows.json]
+    python bench/time_budget.py DATA ENCODER --seconds 120 [--presets unidec ...] [--out rows.json]
 
 DATA is any data set, ENCODER a Hugging Face folder. Titles only. For each preset a short trial
 measures the time of a step; the number of epochs is then what fits the budget, so that the learning
