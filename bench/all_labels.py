@@ -261,7 +261,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--out")
     parser.add_argument("--blocks", nargs="*", type=int, help="labels at once; else by the memory")
-    parser.add_argument("--chunk-tokens", nargs="*", type=int, default=[16384])
+    parser.add_argument("--chunk-tokens", nargs="*", type=int, default=[65536])
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows: list[dict] = []
