@@ -5,15 +5,20 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from small_runs import SETTINGS, NanAfter, fit, outcome, steps, stop_at
 
 from umpteen.build import load_config, resolve_open_settings
+from umpteen.config import CHOICES
+from umpteen.data.augment import AUGMENTATIONS
 from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.evaluation import evaluate
 from umpteen.model.frugal.tables import train_tokenizer
 from umpteen.settings import from_mapping, read_preset
 from umpteen.training import prepare
+from umpteen.training.mixup import KINDS
 from umpteen.training.parts import new_loop, new_model
+from umpteen.training.run import train
 
 GANDALF = "augment.method=gandalf"
 
@@ -167,6 +172,36 @@ def test_any_preset_has_a_name_with_gandalf():
 def test_wrong_settings_are_named(values, says):
     with pytest.raises(ConfigError, match=says):
         from_mapping({"augment": values}, source="x")
+
+
+def test_every_augmentation_can_be_chosen():
+    assert set(CHOICES["augment.method"]) == {"none", "synonyms", *AUGMENTATIONS, *KINDS}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (GANDALF,),
+        (GANDALF, "augment.rows=only", "model.heads=['classifier']"),
+        (GANDALF, "pool.scope=all", "loss.classifier=bce", "loss.reduction=pal"),
+        ("augment.method=mixup",),
+        ("augment.method=label-mixup", "model.heads=['classifier']"),
+        (GANDALF, "model.label_side=text"),
+        (GANDALF, "model.label_side=graph", "model.heads=['classifier']"),
+    ],
+    ids=lambda changes: " ".join(changes),
+)
+def test_a_gpu_learns_the_same_ways(tiny_data, tmp_path, changes):
+    """Losses fall, and the model finds most labels, as on the CPU."""
+    settings = [*SETTINGS, "train.epochs=20", *changes]
+    model = train(tiny_data, out=tmp_path / "run", overrides=settings, device="cuda")
+    losses = [step["loss"] for step in steps(tmp_path / "run")]
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-4:]) < np.mean(losses[:4])
+    found = evaluate(model, tiny_data)
+    assert found[model.heads[-1]].values["R@10"] > 50
 
 
 def test_a_second_stage_cannot_change_the_rows():

@@ -30,6 +30,11 @@ VARIANTS = {
     "capped": ["pool.most_labels=9", "model.label_dropout=0.1", "loss.dual=softmax"],
     "all labels": ["pool.scope=all", "encoder.name=TINY_BERT", "loss.bce=0.1"],
     "bank": ["pool.scope=bank", "encoder.name=TINY_BERT"],
+    "label rows": ["augment.method=gandalf"],
+    "mixed queries": ["augment.method=mixup"],
+    "mixed with labels": ["augment.method=label-mixup", "model.heads=['classifier']"],
+    "labels with texts": ["model.label_side=text"],
+    "labels with neighbours": ["model.label_side=graph"],
     "all labels, soft top-k": ["pool.scope=all", "loss.dual=soft_top_k", "loss.reduction=pol"],
 }
 
@@ -51,7 +56,7 @@ def on_meta(pool):
 
 def made_on_device(loop, settings, data):
     """A batch whose arrays were made on the device, moved to where there are no numbers."""
-    train = data.dataset["train"]
+    train = data.train
     pools = DevicePoolBuilder(
         train.filtered_targets(),
         train.filters,

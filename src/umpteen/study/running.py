@@ -18,6 +18,7 @@ import torch
 
 import umpteen
 from umpteen.build import load_config
+from umpteen.data.augment import AUGMENTATIONS
 from umpteen.data.augment.rows import row_count
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import load_dataset
@@ -108,7 +109,7 @@ def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
     part = config.augment
     if not study.same_steps or switched:
         return changes
-    if part.method in ("gandalf", "self", "walks", "glas"):
+    if part.method in AUGMENTATIONS:
         rows = row_count(n, len(data.labels), rows=part.rows, share=part.share)
     else:
         rows = 2 * n if part.method == "synonyms" else n
