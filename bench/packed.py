@@ -187,6 +187,10 @@ def piece_rows(n: int, repeats: int, device: torch.device) -> list[dict]:
             inner = gelu(linear(x, up, up_bias))
             return norm(dropout(linear(inner, down, bias.bfloat16()), 0.1) + x)
 
+        # A norm that leaves its input as it is: the block makes that again from here.
+        ones, zeros = torch.ones(width, device=device), torch.zeros(width, device=device)
+        rows_of = torch.zeros(count, device=device), torch.ones(count, device=device)
+        made_of = ((x.detach(), *rows_of), ones, zeros)
         rest = {"eps": 1e-12, "rate": 0.1, "seed": seed}
         options = {"heads": heads, "rate": 0.1}
         pieces = {
@@ -201,12 +205,12 @@ def piece_rows(n: int, repeats: int, device: torch.device) -> list[dict]:
             "norm": (
                 lambda x=x, y=y, b=bias, w=weight, s=shift, o=rest: add_norm(
                     x, b, y, w, s, dtype=torch.bfloat16, **o
-                ),
+                )[0],
                 lambda x=x, y=y, b=bias, norm=norm: norm(dropout(x + b.bfloat16(), 0.1) + y),
             ),
             "feed-forward": (
-                lambda x=x, u=up, v=up_bias, d=down, b=bias, w=weight, s=shift, o=rest:
-                feed_forward(x, u, v, d, b, w, s, **o),
+                lambda x=x, u=up, v=up_bias, d=down, b=bias, w=weight, s=shift, m=made_of, o=rest:
+                feed_forward(x, u, v, d, b, w, s, made_of=m, **o),
                 feeding,
             ),
         }  # fmt: skip

@@ -31,6 +31,14 @@ KERNELS = {
         ("*bf16", NORM | {"eps": "fp32", "bias": "*fp32", "shift": "*fp32"}, NORM_SHAPE),
     ],
     "compute.fused_norm:_backward": [("*bf16", NORM | {"partial": "*fp32"}, NORM_SHAPE)],
+    "compute.fused_norm:_again": [
+        (
+            "*bf16",
+            {name: NORM[name] for name in ("weight", "means", "inverses", "count")}
+            | {"shift": "*fp32"},
+            {name: NORM_SHAPE[name] for name in ("WIDTH", "BLOCK", "ROWS")},
+        ),
+    ],
     "compute.tile_attention:_forward": [("*bf16", TILES, TILE_SHAPE)],
     "compute.tile_attention:_backward": [("*bf16", TILES, TILE_SHAPE)],
     "compute.fused_feed_forward:_gelu_backward": [

@@ -16,6 +16,12 @@ def inputs(count, width, dtype=torch.float32):
     return [t.clone().requires_grad_() for t in (values, bias, residual, weight + 1, shift)]
 
 
+def add_norm(*given, **options):
+    from umpteen.compute import fused_norm
+
+    return fused_norm.add_norm(*given, **options)[0]
+
+
 def plain(values, bias, residual, weight, shift, *, kept=1.0, eps=1e-5):
     total = (values + bias) * kept + residual
     return layer_norm(total, total.shape[1:], weight, shift, eps)
@@ -24,7 +30,6 @@ def plain(values, bias, residual, weight, shift, *, kept=1.0, eps=1e-5):
 @pytest.mark.parametrize(("count", "width"), [(1, 16), (3, 33), (97, 384), (5, 2049)])
 def test_it_equals_the_plain_sum_and_norm(count, width, monkeypatch):
     from umpteen.compute import fused_norm
-    from umpteen.compute.fused_norm import add_norm
 
     monkeypatch.setattr(fused_norm, "PROGRAMS", 3)  # so that one has several rounds to go
 
@@ -41,8 +46,6 @@ def test_it_equals_the_plain_sum_and_norm(count, width, monkeypatch):
 
 
 def test_without_a_bias_it_equals_the_plain_sum_and_norm():
-    from umpteen.compute.fused_norm import add_norm
-
     values, _, residual, weight, shift = inputs(9, 40)
     found = add_norm(values, None, residual, weight, shift, eps=1e-12, dtype=torch.float32)
     expected = plain(values, 0.0, residual, weight, shift, eps=1e-12)
@@ -54,8 +57,20 @@ def test_without_a_bias_it_equals_the_plain_sum_and_norm():
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_the_result_can_be_made_again():
+    from umpteen.compute import fused_norm
+
+    given = inputs(37, 40)
+    for rate in (0.0, 0.3):
+        out, kept_back = fused_norm.add_norm(
+            *given, eps=1e-5, rate=rate, seed=torch.tensor([4], device=DEVICE), dtype=torch.float32
+        )
+        assert not any(t.requires_grad for t in kept_back)
+        torch.testing.assert_close(fused_norm.norm_again(kept_back, *given[3:]), out)
+
+
 def test_dropout_is_replayed_in_backward_and_drops_its_share():
-    from umpteen.compute.fused_norm import add_norm, norm_forward
+    from umpteen.compute.fused_norm import norm_forward
 
     given = inputs(301, 48)
     options = {"eps": 1e-5, "rate": 0.2, "seed": torch.tensor([3 << 40], device=DEVICE)}
@@ -79,8 +94,6 @@ def test_dropout_is_replayed_in_backward_and_drops_its_share():
 @pytest.mark.parametrize("width", [384, 768, 1024])
 def test_in_bfloat16_it_is_as_near_as_torch(width):
     """Its error against float64 is at most 1.5 times that of torch's operations in bfloat16."""
-    from umpteen.compute.fused_norm import add_norm
-
     given = inputs(4001, width, torch.bfloat16)
     above = torch.randn(4001, width, device=DEVICE)
     exact = [t.detach().double().requires_grad_() for t in given]

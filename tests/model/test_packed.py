@@ -160,6 +160,31 @@ def test_texts_too_long_for_tiles_go_their_own_way():
     assert_equal(gradients(found, network, above), wanted, rtol=1e-3, atol=2e-3)
 
 
+@needs_triton
+def test_a_layer_keeps_no_more_than_it_must():
+    """Input, queries, keys, values, context, two sums and the activation's input."""
+    tokens = ragged(make_texts())
+    n = len(tokens.ids)
+
+    def kept(layers):
+        network = make("BertModel", num_hidden_layers=layers, **DROPOUTS).to(DEVICE)
+        seen = {}
+
+        def pack(tensor):
+            if len(tensor) == n:
+                storage = tensor.untyped_storage()
+                seen[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            vectors = packed(network, tokens, pooling="mean", training=True, fused=True)
+        assert vectors.requires_grad
+        return sum(seen.values())
+
+    statistics = 4  # a mean and an inverse deviation for each norm
+    assert kept(3) - kept(2) == 4 * n * (7 * 24 + 40 + statistics)
+
+
 DROPOUTS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
 

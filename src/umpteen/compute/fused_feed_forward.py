@@ -1,8 +1,9 @@
-"""A transformer's feed-forward block with its norm: the activation is made again in backward.
+"""A transformer's feed-forward block with its norm: what is cheap is made again in backward.
 
 Between the two matrix products lies the widest tensor of a layer. Only what goes into the
 activation is kept; backward makes the activation again in the pass that needs its gradient anyway,
-and sums the bias gradient in the same pass.
+and sums the bias gradient in the same pass. The block's input is made again from what the norm
+before it keeps.
 """
 
 # Types of a kernel's arguments are the compiler's to find.
@@ -19,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from umpteen.compute.fused_norm import norm_backward, norm_forward
+from umpteen.compute.fused_norm import Kept, norm_again, norm_backward, norm_forward
 
 ROWS, COLUMNS, STRIPES = 8, 128, 128
 
@@ -73,6 +74,7 @@ class _FeedForward(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
         weight: Tensor, shift: Tensor, eps: float, rate: float, seed: Tensor | None,
+        total: Tensor, means: Tensor, inverses: Tensor, first_weight: Tensor, first_shift: Tensor,
     ) -> Tensor:  # fmt: skip
         before = torch.addmm(up_bias, x, up.T)
         out, kept_back = norm_forward(
@@ -80,31 +82,36 @@ class _FeedForward(torch.autograd.Function):
             eps=eps, rate=rate, seed=seed, dtype=x.dtype,
         )  # fmt: skip
         seeds = [] if seed is None else [seed]
-        ctx.save_for_backward(x, up, down, weight, before, *kept_back, *seeds)
+        made_of = (total, means, inverses, first_weight, first_shift)
+        ctx.save_for_backward(*made_of, up, down, weight, before, *kept_back, *seeds)
         ctx.rate = rate
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, up, down, weight, before, total, means, inverses, *seeds = ctx.saved_tensors
+        total, means, inverses, first_weight, first_shift, *saved = ctx.saved_tensors
+        up, down, weight, before, *saved = saved
+        kept_back, seeds = (saved[0], saved[1], saved[2]), saved[3:]
         to_values, to_x, to_weight, to_shift, to_down_bias = norm_backward(
-            gradient, weight, (total, means, inverses), rate=ctx.rate,
-            seed=seeds[0] if seeds else None, dtype=x.dtype, has_bias=True,
+            gradient, weight, kept_back, rate=ctx.rate,
+            seed=seeds[0] if seeds else None, dtype=up.dtype, has_bias=True,
         )  # fmt: skip
         to_before = to_values @ down
         after, to_up_bias = gelu_backward_(before, to_before)
         to_down = to_values.T @ after
-        to_up = to_before.T @ x
+        to_up = to_before.T @ norm_again((total, means, inverses), first_weight, first_shift)
         # Last: without dropout to_values is this same tensor.
         to_x.addmm_(to_before, up)
         up_bias = to_up_bias.to(up.dtype)
-        return (to_x, to_up, up_bias, to_down, to_down_bias, to_weight, to_shift, None, None, None)
+        gradients = (to_x, to_up, up_bias, to_down, to_down_bias, to_weight, to_shift)
+        return gradients + (None,) * 8
 
 
 def feed_forward(
     x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, weight: Tensor,
-    shift: Tensor, *, eps: float, rate: float = 0.0, seed: Tensor | None = None,
+    shift: Tensor, *, made_of: tuple[Kept, Tensor, Tensor], eps: float, rate: float = 0.0,
+    seed: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The second half of a transformer's layer.
 
@@ -119,6 +126,8 @@ def feed_forward(
         down_bias: (width,) float32.
         weight: (width,) of the norm, float32.
         shift: (width,) its bias, float32.
+        made_of: How to make x again, which is not kept: what the norm before this block kept, its
+            weight and its bias.
         eps: Of the norm.
         rate: Of the dropout.
         seed: (1,) int64 on the device, with a rate above 0. The same seed drops the same.
@@ -128,6 +137,7 @@ def feed_forward(
     """
     if rate == 0:
         seed = None
+    kept_back, first_weight, first_shift = made_of
     arguments = (x, up, up_bias, down, down_bias, weight, shift, eps, rate, seed)
-    out: Tensor = _FeedForward.apply(*arguments)
+    out: Tensor = _FeedForward.apply(*arguments, *kept_back, first_weight, first_shift)
     return out

@@ -18,6 +18,8 @@ from umpteen.compute.random_bits import drop_threshold, kept
 # Of the backward kernel, each with a partial sum: six for each of an H200's 132 multiprocessors,
 # which is what 80 registers a thread allow to run at once.
 PROGRAMS = 792
+Kept = tuple[Tensor, Tensor, Tensor]
+"""What backward needs: the sum (N, width), and mean and inverse deviation of its rows (N,)."""
 
 
 @triton.jit(do_not_specialize=["count"])  # which differs from batch to batch
@@ -94,6 +96,25 @@ def _backward(
     tl.store(into + 2 * WIDTH, tl.sum(to_bias, axis=0), mask=wide)
 
 
+@triton.jit(do_not_specialize=["count"])
+def _again(
+    total, means, inverses, weight, shift, out, count,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    wide = columns < WIDTH
+    inside = (rows < count)[:, None] & wide[None, :]
+    places = rows[:, None].to(tl.int64) * WIDTH + columns[None, :]
+    x = tl.load(total + places, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.load(means + rows, mask=rows < count, other=0.0)
+    inverse = tl.load(inverses + rows, mask=rows < count, other=0.0)
+    w = tl.load(weight + columns, mask=wide, other=0.0).to(tl.float32)
+    b = tl.load(shift + columns, mask=wide, other=0.0).to(tl.float32)
+    y = (x - mean[:, None]) * inverse[:, None] * w[None, :] + b[None, :]
+    tl.store(out + places, y.to(out.dtype.element_ty), mask=inside)
+
+
 def _shape(width: int, elements: int) -> dict[str, int]:
     """The constants of a kernel that holds so many elements at once, or one row if that is more."""
     block = max(16, triton.next_power_of_2(width))
@@ -103,7 +124,7 @@ def _shape(width: int, elements: int) -> dict[str, int]:
 def norm_forward(
     values: Tensor, bias: Tensor | None, residual: Tensor, weight: Tensor, shift: Tensor, *,
     eps: float, rate: float, seed: Tensor | None, dtype: torch.dtype,
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:  # fmt: skip
+) -> tuple[Tensor, Kept]:  # fmt: skip
     """The forward pass of ``add_norm`` without a graph, and what ``norm_backward`` needs of it."""
     count, width = values.shape
     out = torch.empty(count, width, dtype=dtype, device=values.device)
@@ -121,8 +142,20 @@ def norm_forward(
     return out, (total, mean, inverse)
 
 
+def norm_again(kept_back: Kept, weight: Tensor, shift: Tensor) -> Tensor:
+    """The result of ``norm_forward`` once more, from what it kept."""
+    total, means, inverses = kept_back
+    count, width = total.shape
+    shape = _shape(width, 2048)
+    out = torch.empty_like(total)
+    _again[(triton.cdiv(count, shape["ROWS"]),)](
+        total, means, inverses, weight, shift, out, count, num_warps=4, **shape
+    )
+    return out
+
+
 def norm_backward(
-    gradient: Tensor, weight: Tensor, kept_back: tuple[Tensor, Tensor, Tensor], *,
+    gradient: Tensor, weight: Tensor, kept_back: Kept, *,
     rate: float, seed: Tensor | None, dtype: torch.dtype, has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of values and residual in the dtype asked for; of weight, shift, bias in float32.
@@ -150,17 +183,21 @@ class _AddNorm(torch.autograd.Function):
     def forward(
         ctx: Any, values: Tensor, bias: Tensor | None, residual: Tensor, weight: Tensor,
         shift: Tensor, eps: float, rate: float, seed: Tensor | None, dtype: torch.dtype,
-    ) -> Tensor:  # fmt: skip
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         out, kept_back = norm_forward(
             values, bias, residual, weight, shift, eps=eps, rate=rate, seed=seed, dtype=dtype
         )
         ctx.save_for_backward(weight, *kept_back, *([] if seed is None else [seed]))
         ctx.rate, ctx.has_bias, ctx.dtype = rate, bias is not None, values.dtype
-        return out
+        ctx.mark_non_differentiable(*kept_back)
+        ctx.set_materialize_grads(False)
+        return out, *kept_back
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 9
         weight, total, means, inverses, *seeds = ctx.saved_tensors
         to_values, to_residual, to_weight, to_shift, to_bias = norm_backward(
             gradient, weight, (total, means, inverses), rate=ctx.rate,
@@ -173,7 +210,7 @@ class _AddNorm(torch.autograd.Function):
 def add_norm(
     values: Tensor, bias: Tensor | None, residual: Tensor, weight: Tensor, shift: Tensor, *,
     eps: float, rate: float = 0.0, seed: Tensor | None = None, dtype: torch.dtype,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, Kept]:  # fmt: skip
     """Layer norm of a residual sum.
 
     Equals ``layer_norm((dropout(values + bias) + residual).to(dtype), ...).to(dtype)``, reckoned in
@@ -191,9 +228,10 @@ def add_norm(
         dtype: Of the sum that is kept for backward, and of the result.
 
     Returns:
-        (N, width).
+        (N, width), and what backward keeps, from which ``norm_again`` makes it anew.
     """
     if rate == 0:
         seed = None
-    out: Tensor = _AddNorm.apply(values, bias, residual, weight, shift, eps, rate, seed, dtype)
-    return out
+    arguments = (values, bias, residual, weight, shift, eps, rate, seed, dtype)
+    out, total, means, inverses = _AddNorm.apply(*arguments)
+    return out, (total, means, inverses)

@@ -155,7 +155,7 @@ def _fused(
 
     word, position = _embedded(form, plan)
     norm = form.norm
-    x = add_norm(word, None, position, norm.weight, norm.bias, eps=norm.eps, dtype=dtype)
+    x, _ = add_norm(word, None, position, norm.weight, norm.bias, eps=norm.eps, dtype=dtype)
     x = dropout(x, form.rate, training)
     weights = _joined_weights(form, dtype)
     seeds = _seeds(form, x.device) if training else [None] * (3 * len(form.layers))
@@ -168,14 +168,15 @@ def _fused(
         if starts is not None and i == len(form.layers) - 1:  # nobody looks at the others
             context, x = context.index_select(0, starts), x.index_select(0, starts)
         norm = layer.attention_norm
-        x = add_norm(
+        x, kept_back = add_norm(
             linear(context, output), layer.output.bias, x, norm.weight, norm.bias, eps=norm.eps,
             rate=layer.context_rate if training else 0.0, seed=adding, dtype=dtype,
         )  # fmt: skip
+        made_of = (kept_back, norm.weight, norm.bias)
         norm = layer.output_norm
         x = feed_forward(
-            x, up, up_bias, down, layer.down.bias, norm.weight, norm.bias, eps=norm.eps,
-            rate=layer.output_rate if training else 0.0, seed=feeding,
+            x, up, up_bias, down, layer.down.bias, norm.weight, norm.bias, made_of=made_of,
+            eps=norm.eps, rate=layer.output_rate if training else 0.0, seed=feeding,
         )  # fmt: skip
     return x
 
