@@ -145,14 +145,15 @@ def test_known_shapes_have_their_known_sizes():
     assert ENCODER_SHAPES["distilbert"].product_weights == pytest.approx(42.5e6, rel=0.01)
 
 
-def test_measured_runs_are_met():
-    """A padded DistilBERT step on an H200: 30.4 GiB, of which 5 GiB are the dense table's."""
-    padded = dataclasses.replace(
-        BASE, labels=1_305_265, queries=2_248_619, tokens=32.0, batch=1098, most_labels=3000
+def test_a_large_step_takes_what_was_counted_by_hand():
+    """1,098 queries and 3,000 labels of 12 tokens: 12 passes over (tokens, 768) in each layer."""
+    job = dataclasses.replace(
+        BASE, labels=1_305_265, queries=2_248_619, batch=1098, most_labels=3000
     )
-    plan = estimate(padded, H200)
-    dense_gradient = 1_305_265 * 256 * 4
-    assert (plan.peak_bytes + dense_gradient) / GIB == pytest.approx(30.4, rel=0.2)
+    tokens = 4098 * 12
+    assert formulas.step_tokens(job) == tokens
+    assert tokens * formulas.token_bytes(job) == 6 * 12 * tokens * 768 * 2
+    assert estimate(job, H200).peak_bytes / GIB == pytest.approx(12, abs=1.5)
 
 
 def test_what_fits_gets_no_advice_and_what_does_not_gets_what_helps():
