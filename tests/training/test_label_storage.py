@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import checkpoints, fit, outcome, steps, stop_at
+from small_runs import SETTINGS, checkpoints, fit, outcome, steps, stop_at
 
 import umpteen
 from umpteen.training.row_adamw import RowAdamW
@@ -171,3 +171,24 @@ def test_what_can_be_learned_is_learned(table, moments, tiny_data, tmp_path):
     assert report.heads["clf"].values["P@1"] >= 60, report.heads
     about = json.loads((tmp_path / "run" / "config.json").read_text())["config"]["train"]
     assert (about["label_storage"], about["label_moments"]) == (table, moments)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("place", ["device", "host"])
+@every_storage
+def test_a_gpu_learns_in_every_storage_and_place(table, moments, place, tiny_data, tmp_path):
+    changes = (
+        *SETTINGS,
+        "train.epochs=20",
+        "train.lr_labels=0.01",
+        f"train.label_storage={table}",
+        f"train.label_moments={moments}",
+        f"train.label_place={place}",
+    )
+    model = umpteen.train(tiny_data, out=tmp_path / "run", overrides=changes, device="cuda")
+    losses = [line["loss"] for line in steps(tmp_path / "run")]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
+    found = umpteen.evaluate(model, tiny_data, metrics=["R@10"])
+    assert found.heads["clf"].values["R@10"] > 50

@@ -129,14 +129,15 @@ def plain_update_(
     beta1, beta2 = at.betas
     skipped = (at.step - table.touched[rows]).to(full).unsqueeze(1)  # (R, 1), t - u
     mean, square = _moments(table, rows)
-    mean = mean * _power(beta1, skipped) + (1 - beta1) * values
-    square = square * _power(beta2, skipped) + (1 - beta2) * values * values
+    # In place on what was gathered: on a CPU, passes over memory are what an update costs.
+    mean = mean.mul_(_power(beta1, skipped)).add_(values, alpha=1 - beta1)
+    square = square.mul_(_power(beta2, skipped)).addcmul_(values, values, value=1 - beta2)
     weights = table.vectors[rows].to(full)
     if at.weight_decay:
-        weights = weights * _power(at.kept, skipped)
+        weights.mul_(_power(at.kept, skipped))
     corrections = at.corrections
-    denominator = (square / corrections[1]).sqrt() + at.eps
-    weights = weights - at.lr * (mean / corrections[0]) / denominator
+    denominator = (square / corrections[1]).sqrt_().add_(at.eps)
+    weights.addcdiv_(mean, denominator, value=-at.lr / corrections[0])
     dim = values.shape[1]
     new: dict[str, Any] = {"vectors": weights, "mean": mean, "square": square}
     if table.vectors.dtype == torch.bfloat16:
