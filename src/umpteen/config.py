@@ -222,6 +222,34 @@ class AugmentConfig:
 
 
 @dataclass(frozen=True)
+class MemoryConfig:
+    """The training queries that a run remembers, so that near ones can vote."""
+
+    kept: str = "auto"
+    """``auto`` keeps them where there is a fused answer to use them; ``none`` keeps nothing."""
+    most: int = 500_000
+    """Remember at most this many, drawn at random."""
+
+
+@dataclass(frozen=True)
+class FusionConfig:
+    """The answer that joins heads, votes of near queries and exact words."""
+
+    enabled: str = "auto"
+    """``auto`` fits it at the end of training where enough queries are held out; ``off`` never."""
+    lexical: bool = True
+    """Whether exact words are a part of it."""
+    tilt: float | None = None
+    """How much rare labels are favoured; by default chosen on validation so that propensity-scored
+    precision counts as much as precision. 0 is for precision alone, 1 for rare labels."""
+    least_queries: int = 50
+    """Held-out queries below which nothing is fitted."""
+    seconds: float = 300.0
+    """No further combination of parts is tried after this long; learning weights of words may take
+    as long again."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """A whole run."""
 
@@ -236,6 +264,8 @@ class RunConfig:
     batches: BatchConfig = BatchConfig()
     train: TrainConfig = TrainConfig()
     validation: ValidationConfig = ValidationConfig()
+    memory: MemoryConfig = MemoryConfig()
+    fusion: FusionConfig = FusionConfig()
     stage2: dict[str, Any] = field(default_factory=dict)
     """What a second stage has otherwise: some of the loss, pool, batches and train settings, and
     ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""
@@ -273,6 +303,8 @@ CHOICES = {
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
     "train.label_place": ("device", "host"),
+    "memory.kept": ("auto", "none"),
+    "fusion.enabled": ("auto", "off"),
 }
 """Settings that are one of a few words."""
 
@@ -349,6 +381,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "pool.chunk_tokens", "pool.memory_mib",
         "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
         "model.neighbours", "augment.share", "augment.walk_steps", "augment.alpha",
+        "memory.most", "fusion.least_queries", "fusion.seconds",
     ):  # fmt: skip
         yield key, get(c, key), "above 0", get(c, key) > 0
     for key in (
@@ -358,7 +391,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         "validation.patience", "loss.bce", "augment.most_positives", "augment.most_queries",
     ):  # fmt: skip
         yield key, get(c, key), "0 or more", get(c, key) >= 0
-    for key in ("train.lr_encoder", "train.lr_heads"):
+    for key in ("train.lr_encoder", "train.lr_heads", "fusion.tilt"):
         yield key, get(c, key), "0 or more", get(c, key) is None or get(c, key) >= 0
     for key in (
         "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from umpteen.answers.calibration import PLACES, judge_sets
 from umpteen.data.dataset import Dataset
 from umpteen.data.tokens import TokenStore
 from umpteen.metrics import parse_all
 from umpteen.scoring import DEFAULT, Report, score
+
+FUSED = "fused"
 
 if TYPE_CHECKING:
     from umpteen.predictor import Predictor
@@ -22,6 +25,9 @@ class Evaluation:
     """A report for each head."""
 
     heads: dict[str, Report]
+    sets: dict[str, Any] | None = None
+    """Of the fused head, which gives probabilities: how well they are calibrated, and the sets of
+    labels above its thresholds."""
 
     def __getitem__(self, head: str) -> Report:
         return self.heads[head]
@@ -29,11 +35,12 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """The document of ``umpteen evaluate --json``; values in percent."""
         reports = list(self.heads.values())
-        return {
+        document = {
             "heads": {head: dict(report.values) for head, report in self.heads.items()},
             "propensity": {"a": reports[0].propensity.a, "b": reports[0].propensity.b},
             "n": reports[0].n,
         }
+        return document if self.sets is None else {**document, "sets": self.sets}
 
 
 def evaluate(
@@ -44,6 +51,7 @@ def evaluate(
     head: str = "all",
     metrics: Sequence[str] = DEFAULT,
     tokens: TokenStore | None = None,
+    without: Iterable[str] = (),
 ) -> Evaluation:
     """Metrics of a model on a split.
 
@@ -55,9 +63,10 @@ def evaluate(
         model: A predictor; labels changed after its training do not count.
         data: The data set; its labels must be the model's.
         split: Which part.
-        head: ``de``, ``clf``, ``combined``, or ``all``.
+        head: ``de``, ``clf``, ``combined``, ``fused``, or ``all``.
         metrics: What to compute.
         tokens: The split's tokens, where they are known already.
+        without: Parts that the fused head leaves out.
 
     Returns:
         A report per head, in percent.
@@ -72,15 +81,24 @@ def evaluate(
     depth = max(
         [metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k] + [5]
     )
-    if tokens is None:
-        vectors = model.vectors(part.texts(model.reading.text))
-    else:
-        vectors = model.encode_tokens(tokens)
+    texts = part.texts(model.reading.text)
+    vectors = model.vectors(texts) if tokens is None else model.encode_tokens(tokens)
     counts = data.label_counts
     heads = model.heads if head == "all" else (head,)
     reports = {}
+    sets = None
+    left_out = tuple(without)
     for name in heads:
-        top = model.search(vectors, min(depth, len(model.labels)), head=name, exclude=part.filters)
+        places = min(depth if name != FUSED else max(depth, PLACES), len(model.labels))
+        top = model.search(
+            vectors, places, head=name, texts=texts, exclude=part.filters, without=left_out
+        )
+        if name == FUSED and model.fused is not None:
+            way = model.fused.recipe.way(left_out)
+            counts_of_parts = model.fused.label_counts
+            sets = judge_sets(
+                top.cut(PLACES), part.filtered_targets(), way.calibration, counts_of_parts
+            )
         reports[name] = score(
             top,
             part,
@@ -89,4 +107,4 @@ def evaluate(
             propensity=model.propensity or data.propensity,
             metrics=metrics,
         )
-    return Evaluation(reports)
+    return Evaluation(reports, sets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from umpteen.answers.fused import Fused
+from umpteen.answers.remembered import Remembered
+from umpteen.answers.store import load_answers
 from umpteen.compute.precision import choose_device
 from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
@@ -24,12 +27,18 @@ from umpteen.live.book import LabelBook
 from umpteen.live.overlay import LiveLabels
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, load_vectors
-from umpteen.model.vectors import available_heads, head_columns, query_search_vectors
+from umpteen.model.vectors import (
+    available_heads,
+    head_columns,
+    pair_scores,
+    query_search_vectors,
+)
 from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.types import TopK
 
 MANY_LABELS = 50_000
+FUSED = "fused"
 
 
 class Predictor:
@@ -66,6 +75,8 @@ class Predictor:
         self.heads = available_heads(model)
         self.live: LiveLabels | None = None
         """The labels of now, where the predictor is of a run folder."""
+        self.fused: Fused | None = None
+        """All parts in one answer, where a run has fitted it; then it is the last head."""
         self._vectors = vectors
         self._indexes: dict[str, LabelIndex] = {}
 
@@ -77,6 +88,7 @@ class Predictor:
         device: str = "auto",
         which: str = "best",
         with_indexes: bool = True,
+        with_fused: bool = True,
         tolerant: bool = False,
     ) -> Self:
         """Read a run folder.
@@ -87,6 +99,7 @@ class Predictor:
             which: The ``best`` model by validation, or the ``last``.
             with_indexes: Whether to use what ``umpteen index`` built (for the best model); without
                 it every search is exact.
+            with_fused: Whether to use the fused answer (of the best model) where it was fitted.
             tolerant: Whether to answer by what can be read of a damaged journal of label changes,
                 instead of raising.
 
@@ -112,12 +125,27 @@ class Predictor:
         book = LabelBook(folder.path, labels, tolerant=tolerant)
         width = model.dim * len(model.heads)
         predictor.live = LiveLabels(book, predictor.vectors, width=width, reads=reading.text)
+        if with_fused and model_folder == folder.model("best"):
+            predictor.use_fused(load_answers(folder, predictor, model_folder.name))
         return predictor
+
+    def use_fused(self, fused: Fused | None) -> None:
+        """Answer with the fused head from now on, or with the model's own heads alone."""
+        self.fused = fused
+        own = available_heads(self.model)
+        self.heads = own if fused is None else (*own, FUSED)
+
+    @property
+    def vector_heads(self) -> tuple[str, ...]:
+        """The heads that are a search over label vectors: all but the fused one."""
+        return available_heads(self.model)
 
     def as_trained(self) -> Self:
         """The same predictor without label changes: what metrics of the training are about."""
         trained = copy.copy(self)
         trained.live = None
+        if self.fused is not None:
+            trained.use_fused(self.fused.without_additions(trained))
         return trained
 
     def predict(
@@ -128,27 +156,87 @@ class Predictor:
         head: str | None = None,
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
+        without: Iterable[str] = (),
     ) -> TopK:
         """The k best labels of each text.
 
         Args:
             texts: One text or several.
             k: Labels per text.
-            head: ``de`` (label texts), ``clf`` (label vectors) or ``combined``; by default the
-                combined head, or the only one there is.
+            head: ``de`` (label texts), ``clf`` (label vectors), ``combined``, or ``fused`` where
+                it was fitted; by default the last of these that there is.
             exclude: (M, 2) pairs (text position, label row) that must not be returned.
             allowed: (labels of now,) False for labels that no text may get.
+            without: Parts that the fused head leaves out: ``votes``, ``lexical``, ``de``, ``clf``.
 
         Returns:
             Rows, scores, ids and texts of the labels. Rows are positions in ``labels``, and behind
             its end in ``live.labels``.
         """
         batch = [texts] if isinstance(texts, str) else list(texts)
-        self.columns(head)
+        self._known(head)
         if not batch:
             empty = np.zeros((0, k))
             return TopK(empty.astype(np.int64), empty.astype(np.float32), self.labels)
-        return self.search(self.vectors(batch), k, head=head, exclude=exclude, allowed=allowed)
+        vectors = self.vectors(batch)
+        return self.search(
+            vectors, k, head=head, texts=batch, exclude=exclude, allowed=allowed, without=without
+        )
+
+    def explain(self, texts: Sequence[str], top: TopK, **options: Any) -> list[Any]:
+        """What each part says of fused answers: see ``answers/fused.py:Fused.explain``.
+
+        Args:
+            texts: The texts.
+            top: What ``predict`` with the head ``fused`` returned for them.
+            options: ``allowed`` and ``without``, as given to ``predict``.
+
+        Returns:
+            One list a text, one entry an answer.
+
+        Raises:
+            ConfigError: If no fused answer was fitted.
+        """
+        return self._fused().explain(list(texts), self.vectors(list(texts)), top, **options)
+
+    def remember(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> int:
+        """Add texts with their labels to the run's memory; they count from the next answer on.
+
+        Args:
+            texts: The texts.
+            labels: Label ids of each.
+
+        Returns:
+            How many were added.
+
+        Raises:
+            ConfigError: If the run keeps no memory.
+            DataError: If a text or label is not one; nothing is added.
+        """
+        return self.require_memory().add(texts, labels)
+
+    def labels_now(self) -> LabelSet:
+        """The labels of now, those added since training at the end."""
+        return self.live.labels if self.live is not None else self.labels
+
+    def require_memory(self) -> Remembered:
+        """The run's memory.
+
+        Raises:
+            ConfigError: If it keeps none.
+        """
+        remembered = self._fused().views.remembered
+        if remembered is None:
+            raise ConfigError(
+                "the run keeps no memory (memory.kept=none); fit it again with one: "
+                "umpteen fuse RUN DATA --set memory.kept=auto"
+            )
+        return remembered
+
+    def _fused(self) -> Fused:
+        if self.fused is None:
+            raise ConfigError("the run has no fused answer; fit one with: umpteen fuse RUN DATA")
+        return self.fused
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Search vectors (N, heads * dim) of texts."""
@@ -169,12 +257,26 @@ class Predictor:
         k: int,
         *,
         head: str | None = None,
+        texts: Sequence[str] | None = None,
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
+        without: Iterable[str] = (),
     ) -> TopK:
-        """The k best labels for search vectors (see ``predict``)."""
-        columns = self.columns(head)
-        index, queries = self.index(head), vectors[:, columns]
+        """The k best labels for search vectors (see ``predict``).
+
+        The fused head reads words, so it needs the texts too; without texts and head it is the
+        best of the others that answers.
+        """
+        name = self._known(self.vector_heads[-1] if head is None and texts is None else head)
+        if name == FUSED:
+            if texts is None:
+                raise ConfigError("the head 'fused' reads words: give the texts too")
+            top = self._fused().search(
+                texts, vectors, k, exclude=exclude, allowed=allowed, without=without
+            )
+            return TopK(top.rows, top.scores, self.labels_now())
+        columns = self.columns(name)
+        index, queries = self.index(name), vectors[:, columns]
         if self.live is not None:
             now = self.live.refresh()
             return now.search(index, columns, queries, k, exclude=exclude, allowed=allowed)
@@ -187,11 +289,31 @@ class Predictor:
         Raises:
             ConfigError: If the model has no such head.
         """
-        return head_columns(self.model, self._known(head))
+        name = self._known(head)
+        if name == FUSED:
+            name = self.vector_heads[-1]
+        return head_columns(self.model, name)
+
+    def pair_scores(
+        self,
+        vectors: torch.Tensor,
+        queries: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        *,
+        head: str,
+    ) -> NDArray[np.float32]:
+        """(C,) a head's score of each pair (query, label row), labels of now included."""
+        columns = self.columns(head)
+        added = None if self.live is None else self.live.refresh().vectors[:, columns].cpu().numpy()
+        return pair_scores(
+            vectors[:, columns].cpu().numpy(), self.label_vectors(head), added, queries, rows
+        )
 
     def index(self, head: str | None = None) -> LabelIndex:
         """The index of trained labels a head searches; exact unless another was built for it."""
         name = self._known(head)
+        if name == FUSED:
+            name = self.vector_heads[-1]
         if name not in self._indexes:
             vectors = self._vectors[:, self.columns(name)]
             if not isinstance(vectors, torch.Tensor):
@@ -216,7 +338,7 @@ class Predictor:
         return head
 
     def _use_indexes(self, folder: RunFolder, model_folder: Path) -> None:
-        for head in self.heads:
+        for head in self.vector_heads:
             place = folder.index / head
             if not place.is_dir():
                 continue

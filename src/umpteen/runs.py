@@ -8,6 +8,8 @@ RUN/steps.jsonl       one line per step
 RUN/examples.jsonl    some validation queries with their labels
 RUN/checkpoints/      to continue from
 RUN/index/HEAD/       a search index, where one was built
+RUN/answers/          memory, words and recipe of the fused answer, where it was fitted
+RUN/memory.journal    pairs of text and labels that were added to the memory
 RUN/labels.journal    labels added and retired since training, where there are any
 """
 
@@ -46,6 +48,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.models = self.path / "models"
         self.index = self.path / "index"
+        self.answers = self.path / "answers"
 
     def require(self) -> RunFolder:
         """This folder, if it holds a run.
@@ -120,7 +123,9 @@ class RunFolder:
         before = read_json(file).get("best") if file.is_file() else None
         write_json(file, known)
         if known.get("best") != before:
-            shutil.rmtree(self.index, ignore_errors=True)  # it holds vectors of the old best model
+            # They hold vectors of the old best model.
+            shutil.rmtree(self.index, ignore_errors=True)
+            shutil.rmtree(self.answers, ignore_errors=True)
         for folder in self.models.iterdir():
             if str(folder.relative_to(self.path)) not in known.values():
                 shutil.rmtree(folder, ignore_errors=True)

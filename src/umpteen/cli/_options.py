@@ -19,6 +19,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 format_option = click.option(
     "--format", "data_format", metavar="NAME", help="The data's format, if it is not recognised."
 )
+HEADS = ["de", "clf", "combined", "fused"]
+without_option = click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(["de", "clf", "votes", "lexical"]),
+    help="A part that the head fused leaves out.",
+)
 device_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
 )

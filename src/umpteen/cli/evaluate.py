@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from umpteen.cli._options import (
+    HEADS,
     device_option,
     format_option,
     json_option,
     say,
     sentences,
+    without_option,
     write_json,
     write_table,
 )
@@ -19,11 +21,10 @@ from umpteen.cli._options import (
 @click.argument("run")
 @click.argument("data")
 @click.option("--split", default="test", show_default=True, help="Which part of the data.")
-@click.option(
-    "--head", default="all", show_default=True, type=click.Choice(["de", "clf", "combined", "all"])
-)
+@click.option("--head", default="all", show_default=True, type=click.Choice([*HEADS, "all"]))
 @click.option("--metrics", metavar="P@1,...", help="What to compute; a full set by default.")
 @click.option("--which", default="best", type=click.Choice(["best", "last"]), show_default=True)
+@without_option
 @device_option
 @format_option
 @json_option
@@ -35,6 +36,7 @@ def evaluate(
     head: str,
     metrics: str | None,
     which: str,
+    without: tuple[str, ...],
     device: str,
     data_format: str | None,
     as_json: bool,
@@ -48,7 +50,12 @@ def evaluate(
     predictor = Predictor.load(run, device=device, which=which)
     chosen = [name.strip() for name in metrics.split(",")] if metrics else list(DEFAULT)
     result = run_evaluation(
-        predictor, load_dataset(data, data_format), split=split, head=head, metrics=chosen
+        predictor,
+        load_dataset(data, data_format),
+        split=split,
+        head=head,
+        metrics=chosen,
+        without=without,
     )
     if as_json:
         write_json(result.as_json())
@@ -60,6 +67,14 @@ def evaluate(
     write_table(["metric", *result.heads], rows)
     a, b = first.propensity.a, first.propensity.b
     indexes = [predictor.index(name).describe() for name in result.heads]
+    if result.sets is not None:
+        auto, groups = result.sets["auto"], result.sets["groups"]
+        say(
+            f"fused sets at {result.sets['threshold']:.3f}: micro-F1 {auto['micro_f1']:.2f}, "
+            f"macro-F1 {auto['macro_f1']:.2f}, {auto['labels_per_query']:.1f} labels a query "
+            f"(thresholds by frequency: {groups['micro_f1']:.2f}, {groups['macro_f1']:.2f}); "
+            f"calibration error {result.sets['expected_calibration_error']:.2f}"
+        )
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
     say(
         f"{first.n:,} queries; propensity A {a:g}, B {b:g}; "

@@ -63,7 +63,7 @@ def build(
     options = {"factory": factory} if factory else {}
     built = {
         head: builder.build(predictor.label_vectors(head), **options)
-        for head in heads or predictor.heads
+        for head in heads or predictor.vector_heads
     }
     rows = [_measure(predictor, head, each, texts, k) for head, each in built.items()]
     if kind == "exact":

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from umpteen.cli._options import device_option, sentences
+from umpteen.cli._options import HEADS, device_option, sentences, without_option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from umpteen.predictor import Predictor
 
 TEXTS_AT_ONCE = 1024
 
@@ -18,33 +24,84 @@ TEXTS_AT_ONCE = 1024
 @click.argument("run")
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
 @click.option("-k", default=10, show_default=True, type=click.IntRange(1), help="Labels per text.")
-@click.option("--head", type=click.Choice(["de", "clf", "combined"]), help="By default the best.")
-@click.option("--threshold", type=float, metavar="X", help="Leave out labels scored below X.")
+@click.option("--head", type=click.Choice(HEADS), help="By default the best.")
+@click.option(
+    "--threshold",
+    metavar="auto|groups|X",
+    help="Leave out labels scored below X; auto: below what was best on validation, groups: "
+    "below what was best for labels of the same frequency. Up to k labels.",
+)
+@without_option
+@click.option("--explain", is_flag=True, help="Say what each part says of every label.")
 @device_option
 @sentences
 def predict(
-    run: str, file: IO[str], k: int, head: str | None, threshold: float | None, device: str
+    run: str,
+    file: IO[str],
+    k: int,
+    head: str | None,
+    threshold: str | None,
+    without: tuple[str, ...],
+    explain: bool,
+    device: str,
 ) -> None:
     """Labels for each line of FILE (or of standard input), one JSON line each.
 
     A line is a text, or a JSON object with a "text" field. Output:
-    {"text": .., "labels": [{"id": .., "text": .., "score": ..}]}.
+    {"text": .., "labels": [{"id": .., "text": .., "score": ..}]}. Scores of the head fused are
+    probabilities.
     """
     from umpteen.predictor import Predictor
 
     predictor = Predictor.load(run, device=device)
+    limits = _limits(predictor, head, threshold, without)
     lines = _texts(file)
     while batch := list(islice(lines, TEXTS_AT_ONCE)):
-        top = predictor.predict(batch, k, head=head)
-        for text, ids, names, scores in zip(
-            batch, top.ids, top.texts, top.scores.tolist(), strict=True
-        ):
-            labels: list[dict[str, Any]] = [
-                {"id": i, "text": name, "score": round(score, 6)}
-                for i, name, score in zip(ids, names, scores, strict=False)
-                if threshold is None or score >= threshold
-            ]
+        top = predictor.predict(batch, k, head=head, without=without)
+        told = predictor.explain(batch, top, without=without) if explain else None
+        kept = (top.rows >= 0) & (top.scores >= (limits[top.rows] if limits is not None else -1e30))
+        for place, (text, ids, names) in enumerate(zip(batch, top.ids, top.texts, strict=True)):
+            labels: list[dict[str, Any]] = []
+            for rank, (label_id, name) in enumerate(zip(ids, names, strict=True)):
+                if not kept[place, rank]:
+                    continue
+                score = round(float(top.scores[place, rank]), 6)
+                label = {"id": label_id, "text": name, "score": score}
+                labels.append({**label, **told[place][rank]} if told else label)
             click.echo(json.dumps({"text": text, "labels": labels}, ensure_ascii=False))
+
+
+def _limits(
+    predictor: Predictor, head: str | None, threshold: str | None, without: tuple[str, ...]
+) -> NDArray[np.float64] | None:
+    """(labels + 1,) the least score of each label, the last for those added since; or None."""
+    import numpy as np
+
+    from umpteen.answers.calibration import thresholds_of_labels
+    from umpteen.errors import ConfigError
+
+    if threshold is None:
+        return None
+    live = predictor.live
+    n = len(live.labels if live is not None else predictor.labels)
+    if threshold in ("auto", "groups"):
+        if (head or predictor.heads[-1]) != "fused" or predictor.fused is None:
+            raise ConfigError(
+                f"--threshold {threshold} needs the head fused, whose scores are probabilities; "
+                "fit it with umpteen fuse, or give a number"
+            )
+        calibration = predictor.fused.recipe.way(without).calibration
+        limits = np.full(n, calibration.threshold)
+        if threshold == "groups":
+            own = thresholds_of_labels(calibration, predictor.fused.label_counts)
+            limits[: len(own)] = own
+        return limits
+    try:
+        return np.full(n, float(threshold))
+    except ValueError:
+        raise ConfigError(
+            f"--threshold {threshold!r} is neither auto, groups nor a number"
+        ) from None
 
 
 def _texts(file: IO[str]) -> Iterator[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -13,6 +15,7 @@ from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.model.model import Model
 from umpteen.types import Ragged
 
+PAIRS_AT_ONCE = 1 << 15
 HEAD_NAMES = {"de": "dual", "clf": "classifier"}
 """What users call a head, and what the model calls it."""
 ROWS_AT_ONCE = 1 << 14
@@ -106,3 +109,37 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
 def query_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
     """[D(x) ; normalized C(x)] of every text: (N, heads * dim), float32."""
     return encode_texts(model, tokens, model.search_vectors, precision=precision)
+
+
+def pair_scores(
+    queries: NDArray[np.float32],
+    labels: NDArray[np.float32],
+    added: NDArray[np.float32] | None,
+    query_rows: NDArray[np.int64],
+    label_rows: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """(C,) inner products of chosen pairs, without the scores of all others.
+
+    Equals ``(queries @ concatenate([labels, added]).T)[query_rows, label_rows]``.
+
+    Args:
+        queries: (B, D).
+        labels: (L, D), may be memory-mapped.
+        added: (A, D) of the rows from L on.
+        query_rows: (C,).
+        label_rows: (C,).
+
+    Returns:
+        Float32.
+    """
+    scores = np.empty(len(query_rows), np.float32)
+    for start in range(0, len(query_rows), PAIRS_AT_ONCE):
+        here = slice(start, start + PAIRS_AT_ONCE)
+        rows = label_rows[here]
+        known = rows < len(labels)
+        theirs = np.empty((len(rows), labels.shape[1]), np.float32)
+        theirs[known] = labels[rows[known]]
+        if added is not None and not known.all():
+            theirs[~known] = added[rows[~known] - len(labels)]
+        scores[here] = np.einsum("cd,cd->c", queries[query_rows[here]], theirs)
+    return scores

@@ -22,7 +22,12 @@ from umpteen.predictor import Predictor
 from umpteen.runs import RunFolder
 from umpteen.types import TopK
 
-HEAD_TITLES = {"de": "Dual encoder", "clf": "Classifier", "combined": "Combined"}
+HEAD_TITLES = {
+    "de": "Dual encoder",
+    "clf": "Classifier",
+    "combined": "Combined",
+    "fused": "Fused",
+}
 """What a page calls the heads."""
 PLACES = 5
 """Predictions of a query that are shown and counted for labels."""
@@ -95,7 +100,7 @@ def outcome_on_examples(predictor: Predictor, folder: RunFolder) -> Outcome:
     vectors = predictor.vectors(texts)
     heads = {}
     for head in predictor.heads:
-        top = predictor.search(vectors, depth, head=head, exclude=filters)
+        top = predictor.search(vectors, depth, head=head, texts=texts, exclude=filters)
         hits = find_hits(top, truth, label_counts=counts)
         heads[head] = HeadOutcome(
             values={str(metric): 100.0 * metric.mean(hits) for metric in chosen},
@@ -171,8 +176,8 @@ class _Listener:
         self._predictor = self._predictor.as_trained()
         return self
 
-    def search(self, vectors: Any, k: int, *, head: str, exclude: Any = None) -> TopK:
-        top = self._predictor.search(vectors, k, head=head, exclude=exclude)
+    def search(self, vectors: Any, k: int, *, head: str, **options: Any) -> TopK:
+        top = self._predictor.search(vectors, k, head=head, **options)
         # Copies, for a view of five places would keep all the others in memory.
         self.found[head] = TopK(top.rows[:, :PLACES].copy(), top.scores[:, :PLACES].copy())
         return top

@@ -31,6 +31,7 @@ from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.settings import from_mapping
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
+from umpteen.training.fusing import fuse_run
 from umpteen.training.host_table import place_model
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
@@ -122,6 +123,8 @@ def train(
             folder.take_back_settings()
         raise
     session.train()
+    if ranks.first:
+        fuse_run(folder, data, settings, device=device, say=session.say)
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 

@@ -1,0 +1,1 @@
+"""Answers made of several views: memory of training queries, exact words, fusion, calibration."""

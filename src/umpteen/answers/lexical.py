@@ -1,0 +1,145 @@
+"""Labels by exact words: one sparse linear scorer per label. How it is learned lives elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.answers.words import Words
+from umpteen.errors import RunError
+from umpteen.index.topk import KeyedTop, RunningTop
+from umpteen.types import TopK
+
+BLOCK_BYTES = 64 << 20
+SCALE = 20.0
+"""Length of a label's first weights; word vectors have length one."""
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """Scores of all labels from a text's words: ``words.vectors(texts) @ weights``.
+
+    Sparse on both sides: a query costs as many additions as its words have labels.
+    """
+
+    words: Words
+    weights: sp.csr_matrix
+    """(V, L)."""
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+        return int(self.weights.shape[1])
+
+    def scores(
+        self, vectors: sp.csr_matrix, added_texts: Sequence[str] = ()
+    ) -> NDArray[np.float32]:
+        """(B, L + A) dense scores of a block of queries.
+
+        Args:
+            vectors: (B, V) from ``words.vectors``.
+            added_texts: Texts of A labels that have no weights; they get what every label starts
+                training with, the words of its text at the length ``SCALE``.
+
+        Returns:
+            Added labels in the last columns.
+        """
+        trained = (vectors @ self.weights).toarray()
+        if not added_texts:
+            return trained
+        added = (vectors @ self.words.vectors(added_texts).T).toarray()
+        return np.concatenate([trained, np.float32(SCALE) * added], axis=1)
+
+    def save(self, folder: Path) -> None:
+        """Write into a folder that exists; weights in half precision."""
+        self.words.save(folder)
+        np.save(folder / "weights.npy", self.weights.data.astype(np.float16), allow_pickle=False)
+        for name in ("indices", "indptr"):
+            array = getattr(self.weights, name)
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+
+    @classmethod
+    def load(cls, folder: Path, n_labels: int) -> Lexical:
+        """Read what ``save`` wrote.
+
+        Args:
+            folder: The folder.
+            n_labels: How many labels there must be.
+
+        Returns:
+            The scorer.
+
+        Raises:
+            RunError: If something is missing or does not fit.
+        """
+        words = Words.load(folder)
+        try:
+            data, indices, indptr = (
+                np.load(folder / f"{name}.npy", allow_pickle=False)
+                for name in ("weights", "indices", "indptr")
+            )
+            shape = (words.size, n_labels)
+            weights = sp.csr_matrix((data.astype(np.float32), indices, indptr), shape=shape)
+            weights.check_format(full_check=True)
+        except (OSError, ValueError, TypeError, EOFError) as error:
+            raise RunError(f"{folder} is damaged: {error}; fit it again") from error
+        return cls(words, weights)
+
+
+def dense_blocks(
+    left: sp.csr_matrix, right: sp.csr_matrix, *, block_bytes: int = BLOCK_BYTES
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """``(left @ right).toarray()``, some rows at a time."""
+    step = max(1, block_bytes // (4 * max(1, right.shape[1])))
+    for start in range(0, left.shape[0], step):
+        rows = slice(start, min(left.shape[0], start + step))
+        yield rows, (left[rows] @ right).toarray()
+
+
+def best_columns(scores: NDArray[np.float32], k: int) -> TopK:
+    """The k best positive scores of each row; equal ones by the smaller column.
+
+    Args:
+        scores: (B, L) dense.
+        k: How many.
+
+    Returns:
+        (B, k) columns and scores; -1 and -inf where fewer are above 0.
+    """
+    positive = torch.from_numpy(np.where(scores > 0, scores, np.float32(-np.inf)))
+    keep = min(k, scores.shape[1])
+    rows = np.full((len(scores), k), -1, np.int64)
+    best = np.full((len(scores), k), -np.inf, np.float32)
+    top = RunningTop(len(scores), keep, positive.device)
+    top.add(positive, 0)
+    rows[:, :keep], best[:, :keep] = top.rows.numpy(), top.scores.numpy()
+    again = np.flatnonzero(top.unsure().numpy())
+    if len(again):
+        keyed = KeyedTop(len(again), keep, positive.device)
+        keyed.add(positive[again], 0)
+        rows[again, :keep], best[again, :keep] = keyed.rows.numpy(), keyed.scores.numpy()
+    rows[np.isneginf(best)] = -1
+    return TopK(rows, best)
+
+
+def nearest_texts(vectors: sp.csr_matrix, turned: sp.csr_matrix, k: int) -> TopK:
+    """For each row its k nearest other texts, by cosine of word vectors.
+
+    Args:
+        vectors: (B, V).
+        turned: (V, M) word vectors of the others, one in each column.
+        k: How many.
+
+    Returns:
+        Texts without a common word are not found.
+    """
+    tops = [best_columns(block, k) for _, block in dense_blocks(vectors, turned)]
+    if not tops:
+        return TopK(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32))
+    return TopK(np.concatenate([t.rows for t in tops]), np.concatenate([t.scores for t in tops]))

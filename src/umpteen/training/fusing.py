@@ -1,0 +1,163 @@
+"""The last act of training: memory, words and the fused answer, fitted on what was held out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from umpteen.answers.fitting import fit_recipe, held_out
+from umpteen.answers.lexical import Lexical
+from umpteen.answers.lexical_training import LexicalRecipe, learn_lexical
+from umpteen.answers.memory import Memory, digest_texts, ones_like
+from umpteen.answers.recipe import Recipe
+from umpteen.answers.remembered import Remembered
+from umpteen.answers.store import save_answers
+from umpteen.answers.views import Views
+from umpteen.config import RunConfig
+from umpteen.data.dataset import Dataset, Split
+from umpteen.errors import DataError, RunError
+from umpteen.files import read_json
+from umpteen.predictor import Predictor
+from umpteen.runs import RunFolder
+from umpteen.training.prepare import training_splits, with_told_propensity
+
+Say = Callable[[str], None]
+
+
+def fuse_run(
+    folder: RunFolder,
+    data: Dataset,
+    settings: RunConfig,
+    *,
+    device: str = "auto",
+    say: Say,
+    again: bool = False,
+) -> Recipe | None:
+    """Fit the fused answer of a run and write it into its folder.
+
+    The queries it is fitted on are those that validation used: held out of training, of the memory
+    and of the words. Where the same model has one already it is left alone.
+
+    Args:
+        folder: A run that has been trained.
+        data: The data it was trained on.
+        settings: The run's.
+        device: Where to encode and search.
+        say: Told what is done.
+        again: Whether to fit anew, and to raise where that is not possible.
+
+    Returns:
+        What was fitted, or None where nothing was.
+
+    Raises:
+        DataError: If too few queries are held out, with ``again``.
+    """
+    if not again and (settings.fusion.enabled == "off" or _fitted(folder)):
+        return None
+    dataset = training_splits(with_told_propensity(data, settings), settings)
+    n = _with_positives(dataset)
+    if n < settings.fusion.least_queries:
+        if again:
+            raise DataError(
+                f"{n} held-out queries with labels are too few to fit a fused answer; "
+                f"{settings.fusion.least_queries} are needed (fusion.least_queries): "
+                "train with a larger validation.share or with a validation split"
+            )
+        return None
+    started = time.monotonic()
+    predictor = Predictor.load(folder.path, device=device, with_fused=False).as_trained()
+    memory, lexical = learn_parts(predictor, dataset["train"], settings, say=say)
+    views = Views(predictor, _remembered(predictor, memory, lexical), lexical)
+    held = held_out(
+        predictor,
+        dataset["validation"],
+        label_counts=dataset.label_counts,
+        n_train=len(dataset["train"]),
+        propensity=predictor.propensity or data.propensity,
+    )
+    recipe = fit_recipe(
+        views,
+        held,
+        model=folder.model("best").name,
+        seconds=settings.fusion.seconds,
+        seed=settings.seed,
+        say=say,
+        tilt=settings.fusion.tilt,
+    )
+    save_answers(folder, recipe, memory, lexical, dataset.label_counts)
+    size = sum(f.stat().st_size for f in folder.answers.rglob("*") if f.is_file())
+    say(
+        f"fused answer of {', '.join(recipe.ways[0].parts)}: {time.monotonic() - started:.0f} s, "
+        f"{size / 2**20:.1f} MiB in {folder.answers}"
+    )
+    return recipe
+
+
+def learn_parts(
+    predictor: Predictor, train: Split, settings: RunConfig, *, say: Say
+) -> tuple[Memory | None, Lexical | None]:
+    """The memory of training queries, and weights of their words.
+
+    Args:
+        predictor: The trained model.
+        train: The training queries, without the held-out ones.
+        settings: The run's.
+        say: Told what is done.
+
+    Returns:
+        Either may be None, as the settings say.
+    """
+    which = predictor.reading.text
+    texts = train.texts(which)
+    targets = ones_like(train.filtered_targets())
+    lexical, words = None, None
+    if settings.fusion.lexical:
+        say(f"weights of the words of {len(texts):,} queries")
+        lexical, words = learn_lexical(
+            texts,
+            targets,
+            predictor.labels.encoder_texts(which),
+            filters=train.filters,
+            recipe=LexicalRecipe(seconds=settings.fusion.seconds),
+            seed=settings.seed,
+        )
+    if settings.memory.kept == "none":
+        return None, lexical
+    kept = np.arange(len(texts))
+    if len(kept) > settings.memory.most:
+        rng = np.random.default_rng([settings.seed, 0x3E3])
+        kept = np.sort(rng.permutation(len(kept))[: settings.memory.most])
+    chosen = [texts[row] for row in kept.tolist()]
+    say(f"memory of {len(chosen):,} queries")
+    vectors = predictor.vectors(chosen).cpu().numpy()
+    if words is None:
+        import scipy.sparse as sp
+
+        words = sp.csr_matrix((len(texts), 0), dtype=np.float32)
+    return Memory(vectors, targets[kept], digest_texts(chosen), words[kept]), lexical
+
+
+def _remembered(
+    predictor: Predictor, memory: Memory | None, lexical: Lexical | None
+) -> Remembered | None:
+    if memory is None:
+        return None
+    words = lexical.words if lexical is not None else None
+    device = next(predictor.model.parameters()).device
+    return Remembered(memory, words, predictor.labels_now, predictor.vectors, device=device)
+
+
+def _with_positives(dataset: Dataset) -> int:
+    if "validation" not in dataset:
+        return 0
+    return int((np.diff(dataset["validation"].filtered_targets().indptr) > 0).sum())
+
+
+def _fitted(folder: RunFolder) -> bool:
+    file = folder.answers / "recipe.json"
+    if not file.is_file():
+        return False
+    value = read_json(file, error=RunError)
+    return isinstance(value, dict) and value.get("model") == folder.model("best").name

@@ -1,0 +1,140 @@
+"""``umpteen fuse``, ``umpteen memory``, and what fused answers add to the other commands."""
+
+import json
+import shutil
+
+import pytest
+
+import umpteen
+
+FITTED = ["--set=fusion.least_queries=5", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def fused(umpteen_command, trained, tiny_data_folder, tmp_path_factory):
+    place = shutil.copytree(trained, tmp_path_factory.mktemp("fused") / "run")
+    made = umpteen_command("fuse", place, tiny_data_folder, *FITTED, "--json")
+    assert made.exit_code == 0, made.stderr
+    ways = json.loads(made.stdout)
+    assert {"parts", "tilt", "P@1", "PSP@5", "ECE", "micro-F1", "shares"} <= set(ways[0])
+    return place
+
+
+@pytest.fixture
+def own(fused, tmp_path):
+    return shutil.copytree(fused, tmp_path / "run")
+
+
+def answers(result) -> list[dict]:
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.split("\n") if line]
+
+
+def test_the_table_has_a_row_for_each_combination(umpteen_command, own, tiny_data_folder):
+    result = umpteen_command("fuse", own, tiny_data_folder, *FITTED)
+    assert result.exit_code == 0, result.stderr
+    assert "de clf votes lexical" in result.stdout
+    assert "de clf " in result.stdout
+    assert "shares of the parts" in result.stderr
+
+
+def test_other_settings_cannot_be_changed(umpteen_command, own, tiny_data_folder, fails):
+    result = umpteen_command("fuse", own, tiny_data_folder, "--set=train.epochs=3")
+    assert "only memory.* and fusion.*" in fails(result)
+
+
+def test_too_few_held_out_queries_are_a_sentence(umpteen_command, run, tiny_data_folder, fails):
+    assert "too few" in fails(umpteen_command("fuse", run, tiny_data_folder))
+
+
+def test_predictions_are_fused_with_probabilities_and_explained(umpteen_command, fused):
+    (plain,) = answers(umpteen_command("predict", fused, "-k", "3", stdin="red apple\n"))
+    (told,) = answers(umpteen_command("predict", fused, "--explain", "-k3", stdin="red apple\n"))
+    assert [label["id"] for label in plain["labels"]] == [label["id"] for label in told["labels"]]
+    assert all(0 <= label["score"] <= 1 for label in plain["labels"])
+    assert {"de", "clf", "votes", "words", "word_votes"} == set(told["labels"][0]["scores"])
+    (less,) = answers(
+        umpteen_command("predict", fused, "--without", "votes", "-k", "3", stdin="red apple\n")
+    )
+    assert less["labels"] != plain["labels"]
+
+
+@pytest.mark.parametrize("threshold", ["auto", "groups", "0.2"])
+def test_a_threshold_makes_a_set(threshold, umpteen_command, fused):
+    texts = "red apple\nold river\nblue candle tiny window\n"
+    every = answers(umpteen_command("predict", fused, "-k", "40", stdin=texts))
+    some = answers(umpteen_command("predict", fused, "-k40", "--threshold", threshold, stdin=texts))
+    model = umpteen.Predictor.load(fused)
+    calibration = model.fused.recipe.way().calibration
+    for whole, part in zip(every, some, strict=True):
+        assert len(part["labels"]) < len(whole["labels"])
+        if threshold != "groups":
+            limit = calibration.threshold if threshold == "auto" else float(threshold)
+            kept = [label for label in whole["labels"] if label["score"] >= limit - 1e-6]
+            assert part["labels"] == kept
+
+
+def test_thresholds_that_cannot_be_are_sentences(umpteen_command, fused, trained, fails):
+    for place, value, head in (
+        (trained, "auto", []),
+        (fused, "auto", ["--head", "de"]),
+        (fused, "low", []),
+    ):
+        result = umpteen_command("predict", place, "--threshold", value, *head, stdin="a\n")
+        assert "--threshold" in fails(result)
+
+
+def test_evaluation_tells_of_sets(umpteen_command, fused, tiny_data_folder):
+    result = umpteen_command("evaluate", fused, tiny_data_folder, "--json")
+    document = json.loads(result.stdout)
+    assert list(document["heads"]) == ["de", "clf", "combined", "fused"]
+    assert "micro_f1" in document["sets"]["auto"]
+    table = umpteen_command("evaluate", fused, tiny_data_folder, "--head", "fused")
+    assert table.exit_code == 0, table.stderr
+    assert "micro-F1" in table.stderr
+    flags = ["--head", "fused", "--without", "lexical", "--metrics", "P@1"]
+    assert umpteen_command("evaluate", fused, tiny_data_folder, *flags).exit_code == 0
+
+
+def test_a_fused_run_can_be_indexed_and_reported(umpteen_command, own, tmp_path):
+    made = umpteen_command("index", own, "--json")
+    assert [row["head"] for row in json.loads(made.stdout)] == ["de", "clf", "combined"]
+    page = umpteen_command("report", own, "--out", tmp_path / "page.html")
+    assert page.exit_code == 0, page.stderr
+    text = (tmp_path / "page.html").read_text()
+    assert "Fused" in text
+
+
+def test_pairs_are_added_and_counted(umpteen_command, own, tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"text": "quite new words", "labels": ["L05"]}\n\n', encoding="utf-8")
+    result = umpteen_command("memory", "add", own, file, "--json")
+    assert result.exit_code == 0, result.stderr
+    facts = json.loads(result.stdout)
+    assert facts["added"] == facts["added_in_all"] == 1
+    assert facts["bytes"] > 0
+    (answer,) = answers(umpteen_command("predict", own, "-k", "1", stdin="quite new words\n"))
+    assert answer["labels"][0]["id"] == "L05"
+    table = umpteen_command("memory", "info", own)
+    assert "added in all" in table.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "not JSON"),
+        ('["a"]', "expected"),
+        ('{"text": "a"}', "expected"),
+        ('{"text": "a", "labels": ["nobody"]}', "nobody"),
+        ('{"text": "a", "labels": []}', "at least one"),
+    ],
+)
+def test_a_wrong_line_adds_nothing(line, words, umpteen_command, own, tmp_path, fails):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"text": "fine", "labels": ["L05"]}\n' + line + "\n", encoding="utf-8")
+    assert words in fails(umpteen_command("memory", "add", own, file))
+    assert not (own / "memory.journal").exists()
+
+
+def test_a_run_without_a_fused_answer_says_so(umpteen_command, trained, fails):
+    assert "umpteen fuse" in fails(umpteen_command("memory", "info", trained))
