@@ -28,6 +28,7 @@ TEXTS_AT_ONCE = 1024
 @click.option(
     "--threshold",
     metavar="auto|groups|X",
+    callback=lambda *given: _number_or_word(*given),
     help="Leave out labels scored below X; auto: below what was best on validation, groups: "
     "below what was best for labels of the same frequency. Up to k labels.",
 )
@@ -96,12 +97,14 @@ def _limits(
             own = thresholds_of_labels(calibration, predictor.fused.label_counts)
             limits[: len(own)] = own
         return limits
+    return np.full(n, float(threshold))
+
+
+def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     try:
-        return np.full(n, float(threshold))
+        return value if value in (None, "auto", "groups") else str(float(value))
     except ValueError:
-        raise ConfigError(
-            f"--threshold {threshold!r} is neither auto, groups nor a number"
-        ) from None
+        raise click.BadParameter(f"{value!r} is neither auto, groups nor a number") from None
 
 
 def _texts(file: IO[str]) -> Iterator[str]:
