@@ -183,13 +183,15 @@ class Predictor:
             vectors, k, head=head, texts=batch, exclude=exclude, allowed=allowed, without=without
         )
 
-    def explain(self, texts: Sequence[str], top: TopK, **options: Any) -> list[Any]:
+    def explain(
+        self, texts: Sequence[str], top: TopK, *, without: Iterable[str] = ()
+    ) -> list[list[dict[str, Any]]]:
         """What each part says of fused answers: see ``answers/fused.py:Fused.explain``.
 
         Args:
             texts: The texts.
             top: What ``predict`` with the head ``fused`` returned for them.
-            options: ``allowed`` and ``without``, as given to ``predict``.
+            without: As given to ``predict``.
 
         Returns:
             One list a text, one entry an answer.
@@ -197,7 +199,8 @@ class Predictor:
         Raises:
             ConfigError: If no fused answer was fitted.
         """
-        return self._fused().explain(list(texts), self.vectors(list(texts)), top, **options)
+        batch = list(texts)
+        return self._fused().explain(batch, self.vectors(batch), top, without=without)
 
     def remember(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> int:
         """Add texts with their labels to the run's memory; they count from the next answer on.

@@ -91,7 +91,6 @@ class Fused:
         vectors: torch.Tensor,
         top: TopK,
         *,
-        allowed: NDArray[np.bool_] | None = None,
         without: Iterable[str] = (),
     ) -> list[list[dict[str, Any]]]:
         """For each answer of each text what the parts say: every view's score, every part's share.
@@ -100,7 +99,6 @@ class Fused:
             texts: The queries.
             vectors: Their search vectors.
             top: What ``search`` returned for them.
-            allowed: As in the search.
             without: As in the search.
 
         Returns:
@@ -114,7 +112,6 @@ class Fused:
             vectors,
             views=way.model.views,
             depth=max(DEPTH, top.rows.shape[1]),
-            allowed=allowed,
         ):
             given = way.model.features(found, self.label_counts)
             average = (
