@@ -91,10 +91,11 @@ def main() -> None:
         settings = [f"train.epochs={epochs}", f"validation.every_epochs={max(1, epochs // 8)}"]
         variant = Variant(f"{preset}, {epochs} epochs", preset, [*shared, *settings])
         rows += run_variant(variant, data, device=args.device, show=False)
+        # After every preset: who stops the script keeps what there is.
+        print_table(rows)
+        if args.out:
+            Path(args.out).write_text(json.dumps(rows, indent=2))
     print_machine(args.device)
-    print_table(rows)
-    if args.out:
-        Path(args.out).write_text(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":
