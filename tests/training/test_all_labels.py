@@ -127,6 +127,46 @@ def test_label_vectors_updated_within_the_loss_learn_as_from_a_gradient(
     assert (models[0].label_vectors - started).abs().max() > 0.01
 
 
+def test_label_texts_are_planned_once_and_steps_equal_those_without_plans(tiny_data, monkeypatch):
+    from transformers import BertConfig, BertModel
+
+    from umpteen.model.transformer import TransformerEncoder
+
+    split = tiny_data["train"]
+    targets, nothing = split.filtered_targets(), np.zeros((0, 2), np.int64)
+    queries, labels = token_store(len(split), 2), token_store(targets.shape[1], 3)
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=N_TOKENS, intermediate_size=8, **shape)
+    model = Model(
+        TransformerEncoder(BertModel(config)), heads=("dual",), dim=4, n_labels=targets.shape[1]
+    )
+    model = model.double().eval()
+    maker = BatchMaker(queries, labels, AllLabels(targets, nothing), seed=1, encode_labels=False)
+    losses = build_losses(load_config("dexml").loss)
+    planned = []
+    plan = model.encoder.plan
+    monkeypatch.setattr(model.encoder, "plan", lambda tokens: planned.append(1) or plan(tokens))
+
+    def two_steps(most):
+        monkeypatch.setattr("umpteen.training.all_labels.MOST_TOKENS_KEPT", most)
+        loss_of = AllLabelLoss(losses, labels, "fp32", chunk_tokens=37, memory_bytes=10_000)
+        planned.clear()
+        found = []
+        for step in range(2):
+            torch.manual_seed(step)  # one positive of each query is drawn
+            model.zero_grad()
+            loss = loss_of(model, maker.make(np.array([0, 2, 5]), step), 99)
+            loss.backward()
+            found.append((loss.detach(), gradients(model)))
+        return loss_of, found
+
+    loss_of, kept = two_steps(10**6)
+    assert len(planned) == len(loss_of.chunks) > 3
+    _, plain = two_steps(0)
+    assert not planned
+    torch.testing.assert_close(kept, plain)
+
+
 def test_a_loss_that_is_only_looked_at_changes_no_label(tiny_data):
     targets = tiny_data["train"].filtered_targets()
     labels = token_store(targets.shape[1], 3)

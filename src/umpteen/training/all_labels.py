@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,9 @@ from umpteen.training.batch import Batch
 from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
 from umpteen.types import Positives, Ragged
+
+MOST_TOKENS_KEPT = 1 << 25
+"""Of all label texts, for their plans to be kept on the device: some 20 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class AllLabelLoss:
     place: np.ndarray = field(init=False)
     """(L,) where each label's vector is, every rank's chunks one after the other."""
     shards: Shards = field(init=False)
+    kept: dict[int, Ragged] = field(default_factory=dict, init=False)
+    """Tokens of the chunks with what the encoder plans for them, the same at every step."""
 
     def __post_init__(self) -> None:
         lengths = self.labels.lengths
@@ -100,7 +105,8 @@ class AllLabelLoss:
 
     def _dual(self, model: Model, batch: Batch, queries: Tensor, seed: int) -> Tensor:
         side = Side(
-            lambda rows: model.dual(self._encode(model, self.labels.take(rows))), self.chunks
+            lambda chunk: model.dual(self._encode(model, self._texts(model, chunk))),
+            range(len(self.chunks)),
         )
         if self.chunks:
             # (labels of this rank, D) in the order of the chunks: the few pairs are renumbered
@@ -111,6 +117,16 @@ class AllLabelLoss:
         stream = self._stream(self._placed(batch.pool), queries, vectors, model.log_scales[0].exp())
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
+
+    def _texts(self, model: Model, chunk: int) -> Ragged:
+        """The label texts of a chunk, planned once where all of them may be kept."""
+        if chunk in self.kept:
+            return self.kept[chunk]
+        texts = self.labels.take(self.chunks[chunk])
+        plan = getattr(model.encoder, "plan", None)
+        if plan is not None and self.labels.lengths.sum() <= MOST_TOKENS_KEPT:
+            self.kept[chunk] = texts = replace(texts, plan=plan(texts))
+        return texts
 
     def _classifier(self, model: Model, batch: Batch, queries: Tensor, *, weight: float) -> Tensor:
         assert model.label_vectors is not None
