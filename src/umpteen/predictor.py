@@ -25,6 +25,7 @@ from umpteen.index.base import LabelIndex
 from umpteen.index.exact import ExactIndex
 from umpteen.live.book import LabelBook
 from umpteen.live.overlay import LiveLabels
+from umpteen.live.stand_in import with_stand_ins
 from umpteen.model.model import Model
 from umpteen.model.storage import Reading, load_model, load_vectors
 from umpteen.model.vectors import (
@@ -124,7 +125,9 @@ class Predictor:
             predictor._use_indexes(folder, model_folder)
         book = LabelBook(folder.path, labels, tolerant=tolerant)
         width = model.dim * len(model.heads)
-        predictor.live = LiveLabels(book, predictor.vectors, width=width, reads=reading.text)
+        predictor.live = LiveLabels(
+            book, predictor.new_label_vectors, width=width, reads=reading.text
+        )
         if with_fused and model_folder == folder.model("best"):
             predictor.use_fused(load_answers(folder, predictor, model_folder.name))
         return predictor
@@ -249,6 +252,15 @@ class Predictor:
             with torch.no_grad():
                 return self.model.query_vectors(ragged).float()
         return self.encode_tokens(TokenStore(ragged.ids, ragged.offsets))
+
+    def new_label_vectors(self, texts: Sequence[str]) -> torch.Tensor:
+        """Search vectors (A, heads * dim) of labels that were never trained, from their texts."""
+        own = self.vectors(texts)
+        if "clf" not in self.heads:
+            return own
+        near = "de" if "de" in self.heads else "clf"
+        keys, values = self.columns(near), self.columns("clf")
+        return with_stand_ins(own, self.index(near), self._vectors, keys=keys, values=values)
 
     def encode_tokens(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
         """Search vectors (N, heads * dim) of tokenized texts."""

@@ -33,15 +33,36 @@ def model(run):
     return umpteen.Predictor.load(run, device="cpu")
 
 
+def vector_of(model, labels, text):
+    """[text vector ; weighted mean of the 8 nearest labels' classifier vectors, of length one]."""
+    own = model.vectors([text]).numpy()[0].astype(np.float64)[:16]
+    cosines = labels[:, :16] @ own
+    near = np.argsort(-cosines)[:8]
+    weights = np.exp(20 * cosines[near])
+    mean = weights @ labels[near, 16:] / weights.sum()
+    return np.concatenate([own, mean / np.linalg.norm(mean)])
+
+
 def scores_of(model, head):
-    """(texts, labels of now) by plain arithmetic: added labels are scored by their own text."""
+    """(texts, labels of now) by plain arithmetic."""
     columns = model.columns(head)
     added = model.live.book.changes.added
     labels = np.asarray(model.label_vectors("combined"), np.float64)
     if added:
-        own = model.vectors([label.text for label in added]).numpy().astype(np.float64)
-        labels = np.concatenate([labels, own])
+        labels = np.concatenate([labels, [vector_of(model, labels, x.text) for x in added]])
     return model.vectors(TEXTS).numpy().astype(np.float64)[:, columns] @ labels[:, columns].T
+
+
+@pytest.mark.parametrize("heads", ["dual", "classifier"])
+def test_models_of_one_head_take_labels_too(tiny_data, tmp_path, heads):
+    fit(tiny_data, tmp_path / "run", f"model.heads=['{heads}']", "train.epochs=1")
+    model = umpteen.Predictor.load(tmp_path / "run", device="cpu")
+    model.live.add([NewLabel("N1", TEXTS[0])])
+    model.live.retire(["L00"])
+    top = model.predict(TEXTS, 50)
+    assert all(len(ids) == 40 and "N1" in ids and "L00" not in ids for ids in top.ids)
+    norms = np.linalg.norm(model.live.refresh().vectors.numpy(), axis=1)
+    np.testing.assert_allclose(norms, 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -20,6 +20,7 @@ COMMANDS = {
     "report": "umpteen.cli.report:report",
     "score": "umpteen.cli.score:score",
     "study": "umpteen.cli.study:study",
+    "serve": "umpteen.cli.serve:serve",
     "train": "umpteen.cli.train:train",
 }
 
@@ -37,6 +38,7 @@ SUMMARIES = {
     "report": "Write one HTML page with plots of a run.",
     "score": "Metrics of anybody's predictions.",
     "study": "Several runs from one file, one table and plots.",
+    "serve": "Serve a run over HTTP, with a page to try it.",
     "train": "Train a model.",
 }
 

@@ -64,14 +64,13 @@ class LabelState:
 class LiveLabels:
     """Labels that can be added, retired and restored while a predictor answers.
 
-    An added label is encoded from its text. It has no trained classifier vector; in its place
-    stands the classifier head's vector of the text, as if the label's text were a query that has
-    this label: ``[D(z) ; norm C(z)]``. A label is in force in the next search of every predictor
-    of this run, in whichever process. Threads may share it.
+    An added label is encoded from its text; for the classifier vector it was never trained on
+    stands the mean of its nearest labels' (``stand_in.py``). A label is in force in the next search
+    of every predictor of this run, in whichever process. Threads may share it.
 
     Args:
         book: Where changes are kept.
-        encode: From texts to (A, heads * dim) search vectors of queries.
+        encode: From texts to (A, heads * dim) search vectors of labels.
         width: heads * dim.
         reads: ``title`` or ``all``, what the model reads of a label.
     """

@@ -1,0 +1,67 @@
+"""``umpteen serve``: options in, ``serving.run.serve`` called."""
+
+from __future__ import annotations
+
+import click
+
+from umpteen.cli._options import device_option, say, sentences
+
+
+@click.command()
+@click.argument("run")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64))
+@click.option(
+    "--read-token-file", metavar="FILE", help="Ask for the token in FILE, for everything."
+)
+@click.option("--change-token-file", metavar="FILE", help="Ask for the token in FILE, for changes.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name to answer to.")
+@click.option("--batch", default=64, show_default=True, help="Texts answered together.")
+@click.option("--wait-ms", default=2.0, show_default=True, help="A batch's wait for more texts.")
+@click.option("--queue", default=1024, show_default=True, help="Texts that may wait.")
+@click.option("--deadline", default=10.0, show_default=True, help="Seconds a request may take.")
+@click.option("--poll", default=1.0, show_default=True, help="Seconds between looks for a new run.")
+@device_option
+@sentences
+def serve(
+    run: str,
+    host: str,
+    port: int,
+    workers: int,
+    read_token_file: str | None,
+    change_token_file: str | None,
+    hosts: tuple[str, ...],
+    batch: int,
+    wait_ms: float,
+    queue: int,
+    deadline: float,
+    poll: float,
+    device: str,
+) -> None:
+    """Serve RUN over HTTP, with a page at /.
+
+    Labels can be changed while it runs, and a new version of RUN takes over without a lost
+    request. Listens on this machine alone unless --host says otherwise.
+    """
+    from umpteen.runs import RunFolder
+    from umpteen.serving.options import Options
+    from umpteen.serving.run import serve as run_service
+
+    RunFolder(run).require()  # a misspelt run should not wait for imports
+    options = Options(
+        run=run,
+        host=host,
+        port=port,
+        workers=workers,
+        device=device,
+        hosts=hosts,
+        read_token_file=read_token_file,
+        change_token_file=change_token_file,
+        batch_texts=batch,
+        wait_seconds=wait_ms / 1000,
+        queue_texts=queue,
+        deadline_seconds=deadline,
+        poll_seconds=poll,
+    )
+    run_service(options, say=say)

@@ -1,0 +1,1 @@
+"""The HTTP service (extra ``serve``): ``app.create_app`` makes it, ``run.serve`` runs it."""

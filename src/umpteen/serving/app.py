@@ -1,0 +1,91 @@
+"""The application: routes around an engine. ``create_app`` for whoever brings a server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from umpteen import __version__
+from umpteen.serving import errors, routes_about, routes_labels, routes_predict
+from umpteen.serving.engine import Engine
+from umpteen.serving.guard import Guard
+from umpteen.serving.meters import Meters, resident_bytes
+from umpteen.serving.options import Options
+
+ENVIRONMENT = "UMPTEEN_SERVE_OPTIONS"
+
+
+def create_app(options: Options) -> FastAPI:
+    """An ASGI application that serves a run.
+
+    Args:
+        options: Which run, and how.
+
+    Returns:
+        The application, with its model loaded.
+
+    Raises:
+        RunError: If there is no whole run.
+        ConfigError: If a token cannot be read.
+    """
+    read_token, change_token = options.token("read"), options.token("change")
+    meters = Meters(options.shared)
+    engine = Engine(options, meters)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await engine.start()
+        yield
+        await engine.stop()
+
+    guarded = [Depends(HTTPBearer(auto_error=False))] if read_token or change_token else []
+    app = FastAPI(
+        title="umpteen",
+        version=__version__,
+        summary="The few right labels out of umpteen for a piece of text.",
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        dependencies=guarded,
+    )
+    app.state.engine, app.state.change_token = engine, change_token
+    for part in (routes_predict, routes_labels, routes_about):
+        app.include_router(part.router)
+    errors.install(app)
+    app.add_middleware(
+        Guard, options=options, meters=meters, read_token=read_token, change_token=change_token
+    )
+    _show(meters, engine)
+    return app
+
+
+def from_environment() -> FastAPI:
+    """The application of a worker process."""
+    from umpteen.serving.logs import set_up
+
+    set_up()
+    options = Options.from_json(os.environ[ENVIRONMENT])
+    _share_cores(options.workers)
+    return create_app(options)
+
+
+def _show(meters: Meters, engine: Engine) -> None:
+    book = lambda: engine.version.live.book  # noqa: E731 - another version has another
+    meters.gauge("queue_texts", "Texts that wait for an answer.", lambda: engine.waiting)
+    meters.gauge("labels", "Labels that can be answered with.",
+                 lambda: len(book().changes) - len(book().changes.retired))  # fmt: skip
+    meters.gauge("labels_revision", "Rises with every label change.",
+                 lambda: book().journal.revision)  # fmt: skip
+    meters.gauge("journal_damaged", "1 while label changes are refused for damage.",
+                 lambda: float(bool(book().damage)))  # fmt: skip
+    meters.gauge("resident_bytes", "Memory of the worker that answered.", resident_bytes)
+
+
+def _share_cores(workers: int) -> None:
+    import torch
+
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))

@@ -1,0 +1,158 @@
+"""Requests answered together: a queue with a limit, a short wait, deadlines. Knows no model."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+Work = TypeVar("Work")
+Answer = TypeVar("Answer")
+
+
+class Overloaded(Exception):
+    """More waits than can be answered in time.
+
+    Args:
+        retry_after: Seconds after which it is worth to try again.
+    """
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"try again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class DeadlinePassed(Exception):
+    """The answer would have come too late."""
+
+
+@dataclass
+class _Job(Generic[Work, Answer]):
+    work: Work
+    size: int
+    deadline: float
+    future: asyncio.Future[Answer] = field(repr=False)
+
+
+class Batcher(Generic[Work, Answer]):
+    """Collects work for a moment and answers it in one call, on one thread.
+
+    While a batch is answered the next one gathers, so the wait is felt only by the first request
+    after a pause. What was accepted is answered, or told that its deadline has passed.
+
+    Args:
+        answer: From a list of work to as many answers; runs on a thread of its own.
+        batch_size: How much is answered together, in units of size; larger work goes alone.
+        wait_seconds: How long the first of a batch waits for others.
+        queue_size: How much may wait.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[list[Work]], Sequence[Answer]],
+        *,
+        batch_size: int,
+        wait_seconds: float,
+        queue_size: int,
+    ) -> None:
+        self._answer = answer
+        self._batch_size, self._wait, self._queue_size = batch_size, wait_seconds, queue_size
+        self._jobs: deque[_Job[Work, Answer]] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
+        self._task: asyncio.Task[None] | None = None
+        self._more = asyncio.Event()
+        self._pace = 0.0  # seconds per unit, a moving average
+        self.waiting = 0
+        """Units in the queue or being answered."""
+
+    async def submit(self, work: Work, size: int, *, seconds: float) -> Answer:
+        """Queue work and wait for its answer.
+
+        Args:
+            work: What to answer.
+            size: How much it is, in units such as texts.
+            seconds: After which the answer is no longer wanted.
+
+        Returns:
+            Its answer.
+
+        Raises:
+            Overloaded: If it cannot be answered in time.
+            DeadlinePassed: If it was not.
+        """
+        ahead = self.waiting * self._pace
+        if self.waiting + size > self._queue_size or ahead > seconds:
+            raise Overloaded(max(1, math.ceil(ahead)))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._jobs.append(_Job(work, size, time.monotonic() + seconds, future))
+        self.waiting += size
+        self._more.set()
+        try:
+            return await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            raise DeadlinePassed from None
+
+    async def close(self) -> None:
+        """Answer what was accepted, then stop."""
+        while self._jobs or self.waiting:
+            await asyncio.sleep(0.005)
+        if self._task is not None:
+            self._task.cancel()
+        self._thread.shutdown(wait=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._more.wait()
+            if self._wait and sum(job.size for job in self._jobs) < self._batch_size:
+                await asyncio.sleep(self._wait)
+            jobs = self._take()
+            if not self._jobs:
+                self._more.clear()
+            await self._do(jobs)
+
+    def _take(self) -> list[_Job[Work, Answer]]:
+        """The next batch, without what nobody waits for any more."""
+        taken: list[_Job[Work, Answer]] = []
+        size = 0
+        while self._jobs and (not taken or size + self._jobs[0].size <= self._batch_size):
+            job = self._jobs.popleft()
+            if job.future.done() or job.deadline <= time.monotonic():
+                self.waiting -= job.size
+                if not job.future.done():
+                    job.future.set_exception(DeadlinePassed())
+                continue
+            taken.append(job)
+            size += job.size
+        return taken
+
+    async def _do(self, jobs: list[_Job[Work, Answer]]) -> None:
+        if not jobs:
+            return
+        size = sum(job.size for job in jobs)
+        start = time.monotonic()
+        answers: Sequence[Any] = ()
+        failure: Exception | None = None
+        loop = asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(
+                self._thread, self._answer, [job.work for job in jobs]
+            )
+        except Exception as error:  # whoever asked is told, and the queue goes on
+            failure = error
+        pace = (time.monotonic() - start) / size
+        self._pace = pace if not self._pace else 0.8 * self._pace + 0.2 * pace
+        self.waiting -= size
+        for place, job in enumerate(jobs):
+            if job.future.done():
+                continue
+            if failure is not None:
+                job.future.set_exception(failure)
+            else:
+                job.future.set_result(answers[place])

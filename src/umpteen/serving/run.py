@@ -1,0 +1,90 @@
+"""Run the service with uvicorn: one process, or several that share a socket."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from socket import socket
+from typing import Any
+
+from umpteen.errors import ConfigError
+from umpteen.extras import require
+from umpteen.serving.options import Options
+
+
+def serve(options: Options, *, say: Callable[[str], None]) -> None:
+    """Serve a run until told to stop (SIGTERM or SIGINT); accepted requests are finished.
+
+    Args:
+        options: Which run, and how.
+        say: Told where the service listens.
+
+    Raises:
+        RunError: If there is no whole run.
+        ConfigError: If a setting is wrong, or the address cannot be used.
+        MissingExtra: If uvicorn or FastAPI is not installed.
+    """
+    uvicorn = require("uvicorn", extra="serve")
+    require("fastapi", extra="serve")
+    from umpteen.serving.app import ENVIRONMENT, from_environment
+    from umpteen.serving.engine import stamp_of
+    from umpteen.serving.logs import set_up
+
+    set_up()
+    stamp_of(options.run)
+    for which in ("read", "change"):
+        options.token(which)
+    shared = tempfile.mkdtemp(prefix="umpteen-serve-") if options.workers > 1 else None
+    options = dataclasses.replace(options, shared=shared)
+    os.environ[ENVIRONMENT] = options.to_json()
+    try:
+        config = uvicorn.Config(
+            "umpteen.serving.app:from_environment" if shared else from_environment(),
+            factory=bool(shared),
+            host=options.host,
+            port=options.port,
+            workers=options.workers,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            lifespan="on",
+            timeout_graceful_shutdown=int(options.drain_seconds),
+            timeout_keep_alive=30,
+            timeout_worker_healthcheck=120,  # a large model on a busy machine takes its time
+            h11_max_incomplete_event_size=64 << 10,
+        )
+        listening = _bind(config)
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        say(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
+        if shared:
+            from uvicorn.supervisors import Multiprocess
+
+            Multiprocess(config, sockets=[listening]).run()
+        else:
+            # uvicorn finishes its work and then raises the signal again: it ends well.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, _leave)
+            uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        if shared:
+            shutil.rmtree(shared, ignore_errors=True)
+
+
+def _leave(number: int, frame: Any) -> None:
+    raise SystemExit(0)
+
+
+def _bind(config: Any) -> socket:
+    try:
+        listening: socket = config.bind_socket()
+        return listening
+    except SystemExit:  # uvicorn's way to say so
+        raise ConfigError(
+            f"{config.host}:{config.port} cannot be listened on: it is taken or not this "
+            "machine's; name another with --host and --port"
+        ) from None

@@ -1,0 +1,129 @@
+"""A small run to serve, an application in this process, and a service in another."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from small_runs import fit
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+pytest.importorskip("httpx")
+
+
+@pytest.fixture(scope="session")
+def served_run(tiny_data, tmp_path_factory):
+    run = tmp_path_factory.mktemp("served") / "run"
+    fit(tiny_data, run)
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)
+    return run
+
+
+@pytest.fixture
+def run(served_run, tmp_path):
+    return shutil.copytree(served_run, tmp_path / "run")
+
+
+@pytest.fixture
+def serving(run):
+    """Makes clients of applications in this process: ``serving(most_texts=3)``."""
+    from contextlib import ExitStack
+
+    from starlette.testclient import TestClient
+
+    from umpteen.serving.app import create_app
+    from umpteen.serving.options import Options
+
+    with ExitStack() as stack:
+
+        def start(**options):
+            app = create_app(Options(str(run), device="cpu", poll_seconds=0, **options))
+            client = TestClient(
+                app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+            )
+            return stack.enter_context(client)
+
+        yield start
+
+
+@pytest.fixture
+def client(serving):
+    return serving()
+
+
+class Service:
+    """``umpteen serve`` in a process of its own."""
+
+    def __init__(self, run, *flags):
+        command = [sys.executable, "-m", "umpteen", "serve", str(run), "--port", "0", *flags]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [*command, "--device", "cpu"], stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self.lines = []
+        self._said = threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+        assert self._said.wait(60), self.lines
+        found = re.search(r"http://\S+:(\d+)", self.lines[-1] if self.lines else "")
+        assert found, self.lines
+        self.port = int(found.group(1))
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.wait_until_ready()
+
+    def _listen(self):
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip())
+            if "serving " in line and "http://" in line:
+                self._said.set()
+        self._said.set()
+
+    def wait_until_ready(self, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if self.call("/readyz")[0] == 200:
+                    return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(self.lines)
+
+    def call(self, path, body=None, method=None, timeout=30):
+        """Status and JSON of a request."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def stop(self, how=signal.SIGTERM, seconds=60):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        return self.process.wait(seconds)
+
+
+@pytest.fixture
+def service():
+    """Starts services, and ends them: ``service(run, "--workers", "2")``."""
+    started = []
+
+    def start(run, *flags):
+        started.append(Service(run, *flags))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()

@@ -1,0 +1,255 @@
+"""The routes: answers equal the library's, changes are in force in the next request."""
+
+import concurrent.futures
+import json
+
+import numpy as np
+import pytest
+from hard_disks import no_room
+
+import umpteen
+from umpteen.live.book import LabelBook
+
+TEXTS = ["about red apple quite", "old river mirror", "tiny window near", ""]
+
+
+def predict(client, texts, **body):
+    answer = client.post("/v1/predict", json={"texts": texts, **body})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def ids(answer):
+    return [[label["id"] for label in each["labels"]] for each in answer["predictions"]]
+
+
+def sentence(answer, status):
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+    assert "Traceback" not in answer.text
+    return error["message"]
+
+
+@pytest.mark.parametrize("head", ["de", "clf", "combined", None])
+def test_answers_are_those_of_the_library(client, run, head):
+    model = umpteen.Predictor.load(run, device="cpu")
+    wanted = model.predict(TEXTS, 5, head=head)
+    found = predict(client, TEXTS, k=5, **({"head": head} if head else {}))
+    assert ids(found) == wanted.ids
+    scores = [[label["score"] for label in each["labels"]] for each in found["predictions"]]
+    np.testing.assert_allclose(scores, wanted.scores, atol=1e-5)
+    assert found["head"] == head or head is None
+    texts = [[label["text"] for label in each["labels"]] for each in found["predictions"]]
+    assert texts == wanted.texts
+    counts = found["predictions"][0]["labels"][0]["count"]
+    assert counts == model.label_counts[wanted.rows[0, 0]]
+
+
+def test_one_text_is_a_list_of_one(client):
+    assert ids(predict(client, TEXTS[0])) == ids(predict(client, [TEXTS[0]]))
+
+
+def test_parts_add_up_to_the_score(client):
+    client.post("/v1/labels", json={"labels": [{"id": "N1", "text": TEXTS[1]}]})
+    found = predict(client, TEXTS, k=41, explain=True)
+    for each in found["predictions"]:
+        for label in each["labels"]:
+            assert sum(label["parts"].values()) == pytest.approx(label["score"], abs=2e-5)
+    assert "parts" not in predict(client, TEXTS)["predictions"][0]["labels"][0]
+    own = next(x for x in found["predictions"][1]["labels"] if x["id"] == "N1")
+    assert own["parts"]["de"] == pytest.approx(1, abs=1e-5)
+
+
+def test_threshold_allow_and_deny(client):
+    every = predict(client, TEXTS, k=40)
+    scores = [label["score"] for label in every["predictions"][0]["labels"]]
+    cut = predict(client, TEXTS, k=40, threshold=scores[3])
+    assert ids(cut)[0] == ids(every)[0][:4]
+    some = predict(client, TEXTS, k=40, allow=["L03", "L30", "L03"])
+    assert [sorted(each) for each in ids(some)] == [["L03", "L30"]] * 4
+    best = ids(every)[0][0]
+    without = predict(client, TEXTS, k=40, deny=[best, "L30"])
+    assert ids(without)[0] == [i for i in ids(every)[0] if i not in (best, "L30")]
+    assert ids(predict(client, TEXTS, allow=[])) == [[], [], [], []]
+
+
+def test_requests_of_all_kinds_at_once_get_what_they_get_alone(client):
+    bodies = [
+        {"texts": TEXTS[:2], "k": 3},
+        {"texts": TEXTS[1:], "k": 7, "head": "de"},
+        {"texts": TEXTS[:1], "k": 40, "deny": ["L00", "L01"]},
+        {"texts": TEXTS, "k": 2, "allow": ["L05", "L06", "L07"]},
+        {"texts": TEXTS[2:], "k": 5, "head": "clf", "threshold": 0.1},
+        {"texts": TEXTS[:3], "k": 4, "explain": True},
+    ]
+    alone = [client.post("/v1/predict", json=body).json() for body in bodies]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        together = list(
+            pool.map(lambda body: client.post("/v1/predict", json=body).json(), bodies * 10)
+        )
+    for place, found in enumerate(together):
+        wanted = alone[place % len(bodies)]
+        assert ids(found) == ids(wanted)
+        for one, two in zip(found["predictions"], wanted["predictions"], strict=True):
+            mine = [label["score"] for label in one["labels"]]
+            np.testing.assert_allclose(mine, [label["score"] for label in two["labels"]], atol=2e-5)
+
+
+def test_labels_are_added_retired_and_restored(client, run):
+    answer = client.post("/v1/labels", json={"labels": [{"id": "N/1 ä", "text": TEXTS[1]}]})
+    assert answer.json() == {"changed": 1, "revision": 1}
+    assert ids(predict(client, TEXTS[1], k=1, head="de")) == [["N/1 ä"]]
+    assert LabelBook.open(run).changes.row("N/1 ä") == 40
+    gone = ids(predict(client, TEXTS[0], k=2))[0]
+    answer = client.delete("/v1/labels", params={"id": ["N/1 ä", *gone]})
+    assert answer.json() == {"changed": 3, "revision": 2}
+    for head in ("de", "clf", "combined"):
+        found = ids(predict(client, TEXTS, k=50, head=head))
+        assert not {"N/1 ä", *gone} & {i for each in found for i in each}
+    assert client.post("/v1/labels/restore", json={"ids": gone}).json()["changed"] == 2
+    assert ids(predict(client, TEXTS[0], k=2)) == [gone]
+    assert client.post("/v1/labels/retire", json={"ids": gone[:1]}).json()["changed"] == 1
+    assert client.post("/v1/labels/retire", json={"ids": gone[:1]}).json()["changed"] == 0
+
+
+def test_the_list_is_searched_and_paged(client):
+    client.post("/v1/labels", json={"labels": [{"id": "N1", "text": "Zebra crossing"}]})
+    found = client.get("/v1/labels", params={"search": "zebra"}).json()
+    assert found == {
+        "labels": [{"id": "N1", "text": "Zebra crossing", "count": 0, "state": "added"}],
+        "total": 1,
+    }
+    page = client.get("/v1/labels", params={"offset": 38, "limit": 2}).json()
+    assert [label["id"] for label in page["labels"]] == ["L38", "L39"]
+    assert page["total"] == 41
+    frequent = client.get("/v1/labels", params={"order": "frequent", "limit": 40}).json()
+    counts = [label["count"] for label in frequent["labels"]]
+    assert counts == sorted(counts, reverse=True)
+    changed = client.get("/v1/labels", params={"changed": True}).json()
+    assert changed["total"] == 1
+
+
+def test_what_is_refused_is_a_sentence(serving):
+    client = serving(most_texts=3, most_characters=50, most_k=9, most_ids=3, most_labels=2)
+    post = client.post
+    for body, status, words in [
+        ({"texts": []}, 422, "texts is empty"),
+        ({"texts": ["a"] * 4}, 413, "4 texts were sent; at most 3"),
+        ({"texts": ["a" * 51]}, 413, "51 characters; at most 50"),
+        ({"texts": "a", "k": 10}, 422, "k is 10; at most 9"),
+        ({"texts": "a", "k": 0}, 422, "k: "),
+        ({"texts": "a", "head": "both"}, 422, "the model has no head 'both'"),
+        ({"texts": "a", "allow": ["nobody"]}, 422, "allow: no label has the id 'nobody'"),
+        ({"texts": "a", "deny": ["L01"] * 4}, 413, "deny holds 4 ids; at most 3"),
+        ({"texts": "a", "colour": 1}, 422, "colour: "),
+        ({"texts": 3}, 422, "not valid: texts"),
+        ({"texts": ["\ud800"]}, 422, "not valid"),
+        ({"texts": "a", "\ud800": 1}, 422, "not valid"),
+        ({}, 422, "texts: Field required"),
+        ([], 422, "not valid"),
+    ]:
+        answer = post(
+            "/v1/predict",
+            content=json.dumps(body),
+            headers={"Content-Type": "application/json"},
+        )
+        assert words in sentence(answer, status)
+    new = {"id": "N1", "text": "new"}
+    for body, status, words in [
+        ({"labels": []}, 422, "labels: "),
+        ({"labels": [new] * 3}, 413, "at most 2 at once"),
+        ({"labels": [{"id": "N1", "text": " "}]}, 422, "neither of them blank"),
+        ({"labels": [new, {"id": "L01", "text": "taken"}]}, 409, "never given twice"),
+    ]:
+        assert words in sentence(post("/v1/labels", json=body), status)
+    assert "no label has the id 'x'" in sentence(client.delete("/v1/labels?id=x"), 404)
+    assert "ids: " in sentence(post("/v1/labels/retire", json={"ids": []}), 422)
+    assert "id: " in sentence(client.delete("/v1/labels"), 422)
+    assert "nothing here" in sentence(client.get("/v2/predict"), 404)
+    assert "cannot be done here" in sentence(client.get("/v1/predict"), 405)
+    assert client.get("/v1/info").json()["revision"] == 0
+
+
+def test_a_deadline_is_kept(serving):
+    client = serving(wait_seconds=0.2)
+    answer = client.post("/v1/predict", json={"texts": "a", "deadline_ms": 20})
+    assert "the deadline passed" in sentence(answer, 504)
+
+
+def test_overload_is_told_to_come_back(serving):
+    client = serving(queue_texts=4, most_texts=4, wait_seconds=0.3)
+
+    def ask(_):
+        return client.post("/v1/predict", json={"texts": TEXTS})
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(ask, range(4)))
+    codes = sorted(answer.status_code for answer in answers)
+    assert codes[0] == 200
+    assert codes[-1] == 429
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert "try again in" in sentence(refused, 429)
+
+
+def test_info_tells_what_is_served(client):
+    about = client.get("/v1/info").json()
+    assert about["heads"] == ["de", "clf", "combined"]
+    assert (about["run"], about["n_labels"], about["changes"]) == ("run", 40, "")
+    assert sum(each["labels"] for each in about["frequencies"]) == 40
+    assert about["history"][-1]["heads"]["de"]["P@1"] >= 0
+    client.delete("/v1/labels?id=L01")
+    about = client.get("/v1/info").json()
+    assert (about["n_labels"], about["n_retired"], about["revision"]) == (39, 1, 1)
+
+
+def test_health_readiness_and_metrics(client):
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").json()["status"] == "ready"
+    predict(client, TEXTS)
+    client.get("/nowhere/at/all")
+    client.request("BREW", "/v1/predict")
+    text = client.get("/metrics").text
+    assert 'umpteen_requests_total{code="200",method="POST",route="/v1/predict"} 1' in text
+    assert "nowhere" not in text
+    assert "BREW" not in text
+    assert "umpteen_texts_total 4" in text
+    assert "umpteen_labels 40" in text
+    for line in text.splitlines():
+        assert line.startswith("#") or len(line.rsplit(" ", 1)) == 2
+        if not line.startswith("#"):
+            float(line.rsplit(" ", 1)[1])
+
+
+def test_a_full_disk_refuses_changes_and_goes_on_answering(client, run):
+    client.delete("/v1/labels?id=L01")
+    size = (run / "labels.journal").stat().st_size
+    with no_room(size + 10):
+        answer = client.post("/v1/labels", json={"labels": [{"id": "N", "text": "x" * 2000}]})
+        assert "could not be written (File too large)" in sentence(answer, 503)
+        assert str(run) not in answer.text
+        assert "L01" not in ids(predict(client, TEXTS, k=50))[0]
+    assert client.post("/v1/labels", json={"labels": [{"id": "N", "text": "x"}]}).status_code == 200
+
+
+def test_a_damaged_journal_refuses_changes_and_goes_on_answering(serving, run):
+    book = LabelBook.open(run)
+    book.retire(["L01"])
+    book.retire(["L02"])
+    file = run / "labels.journal"
+    file.write_bytes(file.read_bytes().replace(b"L01", b"L03"))
+    client = serving()
+    assert "L02" not in ids(predict(client, TEXTS, k=50))[0]
+    answer = client.delete("/v1/labels?id=L05")
+    assert "damaged; answers go on" in sentence(answer, 503)
+    assert str(run) not in answer.text
+    assert "damaged" in client.get("/v1/info").json()["changes"]
+    assert "umpteen_journal_damaged 1" in client.get("/metrics").text
+    assert client.get("/readyz").status_code == 200
+
+
+def test_the_openapi_document_names_every_route(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {"/v1/predict", "/v1/labels", "/v1/info", "/healthz", "/metrics"} <= set(paths)
+    assert set(paths["/v1/labels"]) == {"get", "post", "delete"}

@@ -1,0 +1,134 @@
+"""The queue: what comes together is answered together, and nobody waits for ever."""
+
+import asyncio
+import threading
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from umpteen.serving.batching import Batcher, DeadlinePassed, Overloaded
+
+
+class Gate:
+    """Doubles numbers, when it is opened; remembers its batches."""
+
+    def __init__(self, *, open_=True):
+        self.batches = []
+        self._open = threading.Event()
+        if open_:
+            self._open.set()
+
+    def open(self):
+        self._open.set()
+
+    def __call__(self, work):
+        assert self._open.wait(10)
+        self.batches.append(list(work))
+        if "bad" in work:
+            raise ValueError("bad")
+        return [2 * each for each in work]
+
+
+def batcher(gate, **options):
+    settings = {"batch_size": 4, "wait_seconds": 0.02, "queue_size": 10, **options}
+    return Batcher(gate, **settings)
+
+
+def test_what_comes_together_is_answered_together_and_rightly():
+    async def play():
+        gate = Gate()
+        queue = batcher(gate)
+        found = await asyncio.gather(*(queue.submit(n, 1, seconds=5) for n in range(7)))
+        await queue.close()
+        return found, gate.batches
+
+    found, batches = asyncio.run(play())
+    assert found == [0, 2, 4, 6, 8, 10, 12]
+    assert batches == [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def test_larger_work_goes_alone_and_order_is_kept():
+    async def play():
+        gate = Gate()
+        queue = batcher(gate)
+        sizes = [1, 9, 1, 3]
+        done = [queue.submit(n, size, seconds=5) for n, size in enumerate(sizes[:1])]
+        done += [queue.submit(1, 9, seconds=5)]
+        found = await asyncio.gather(*done)
+        await queue.close()
+        return found, gate.batches
+
+    found, batches = asyncio.run(play())
+    assert found == [0, 2]
+    assert batches == [[0], [1]]
+
+
+def test_too_much_is_refused_with_a_time_to_come_back():
+    async def play():
+        gate = Gate(open_=False)
+        queue = batcher(gate)
+        accepted = [asyncio.create_task(queue.submit(n, 1, seconds=5)) for n in range(10)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded) as refused:
+            await queue.submit(10, 1, seconds=5)
+        gate.open()
+        found = await asyncio.gather(*accepted)
+        assert await queue.submit(11, 1, seconds=5) == 22  # there is room again
+        await queue.close()
+        return found, refused.value.retry_after
+
+    found, retry_after = asyncio.run(play())
+    assert found == [2 * n for n in range(10)]
+    assert retry_after >= 1
+
+
+def test_a_deadline_is_told_and_late_work_is_not_done():
+    async def play():
+        gate = Gate(open_=False)
+        queue = batcher(gate)
+        first = asyncio.create_task(queue.submit(1, 4, seconds=5))
+        await asyncio.sleep(0.05)  # it is being answered
+        with pytest.raises(DeadlinePassed):
+            await queue.submit(2, 1, seconds=0.05)
+        third = asyncio.create_task(queue.submit(3, 1, seconds=5))
+        gate.open()
+        found = [await first, await third]
+        await queue.close()
+        return found, gate.batches, queue.waiting
+
+    found, batches, waiting = asyncio.run(play())
+    assert found == [2, 6]
+    assert batches == [[1], [3]]
+    assert waiting == 0
+
+
+def test_a_failure_is_told_to_whom_it_concerns_and_the_queue_goes_on():
+    async def play():
+        gate = Gate()
+        queue = batcher(gate)
+        found = await asyncio.gather(
+            queue.submit("bad", 1, seconds=5), queue.submit(1, 1, seconds=5), return_exceptions=True
+        )
+        after = await queue.submit(4, 1, seconds=5)
+        await queue.close()
+        return found, after, queue.waiting
+
+    found, after, waiting = asyncio.run(play())
+    assert [type(each) for each in found] == [ValueError, ValueError]
+    assert (after, waiting) == (8, 0)
+
+
+def test_closing_answers_what_was_accepted():
+    async def play():
+        gate = Gate(open_=False)
+        queue = batcher(gate)
+        accepted = [asyncio.create_task(queue.submit(n, 1, seconds=5)) for n in range(6)]
+        await asyncio.sleep(0.03)
+        closing = asyncio.create_task(queue.close())
+        await asyncio.sleep(0.03)
+        gate.open()
+        await closing
+        return await asyncio.gather(*accepted)
+
+    assert asyncio.run(play()) == [0, 2, 4, 6, 8, 10]

@@ -1,0 +1,168 @@
+"""``umpteen serve`` as a process: shutdown, workers, new versions, kills, a disk that refuses."""
+
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from umpteen.live.book import LabelBook
+
+ROOT = Path(__file__).parents[2]
+TEXT = "old river mirror"
+
+
+def answers(service, text=TEXT, **body):
+    status, found = service.call("/v1/predict", {"texts": text, "head": "de", **body})
+    assert status == 200, found
+    return [label["id"] for label in found["predictions"][0]["labels"]]
+
+
+@pytest.fixture(scope="module")
+def other_run(tiny_data, tmp_path_factory):
+    """A later training: other vectors, the same labels."""
+    from small_runs import fit
+
+    run = tmp_path_factory.mktemp("other") / "run"
+    fit(tiny_data, run, "seed=5", "train.epochs=2")
+    return run
+
+
+def test_stopping_finishes_what_was_accepted(service, run):
+    running = service(run, "--wait-ms", "400", "--queue", "1024")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(answers, running) for _ in range(8)]
+        time.sleep(0.2)  # accepted, and waiting for company
+        assert running.stop() == 0
+        assert all(len(each.result()) == 5 for each in asked)
+    events = [json.loads(line)["event"] for line in running.lines if line.startswith("{")]
+    assert events.count("request") >= 8
+    assert not [line for line in running.lines if "Traceback" in line]
+
+
+def test_workers_share_changes_and_counts(service, run):
+    running = service(run, "--workers", "2")
+    for round_ in range(4):
+        label = f"N{round_}"
+        status, _ = running.call("/v1/labels", {"labels": [{"id": label, "text": TEXT}]})
+        assert status == 200
+        # New connections each time: some reach one worker, some the other.
+        assert all(label in answers(running, k=50) for _ in range(8))
+        assert running.call(f"/v1/labels?id={label}", method="DELETE")[0] == 200
+        assert not any(label in answers(running, k=50) for _ in range(8))
+    time.sleep(1.1)  # counts are shared once a second
+    for _ in range(8):
+        answers(running)
+    assert read_counter(running, "texts_total") >= 64
+    assert running.stop() == 0
+
+
+def read_counter(service, name):
+    import urllib.request
+
+    text = urllib.request.urlopen(f"{service.url}/metrics").read().decode()
+    return sum(float(n) for n in re.findall(rf"^umpteen_{name}(?:{{.*}})? (\S+)$", text, re.M))
+
+
+def test_a_new_version_takes_over_without_a_lost_request(service, run, other_run, tmp_path):
+    link = tmp_path / "current"
+    link.symlink_to(run)
+    running = service(link, "--poll", "0.1")
+    running.call("/v1/labels?id=L01", method="DELETE")
+    before = answers(running, k=40)
+    stop, codes, wrong = threading.Event(), [], []
+
+    def ask():
+        while not stop.is_set():
+            status, found = running.call("/v1/predict", {"texts": TEXT, "head": "de", "k": 40})
+            codes.append(status)
+            if status != 200 or len(found["predictions"][0]["labels"]) not in (39, 40):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    later = shutil.copytree(other_run, tmp_path / "later")
+    LabelBook.open(later).add([])
+    fresh = tmp_path / "fresh"
+    fresh.symlink_to(later)
+    os.replace(fresh, link)
+    end = time.monotonic() + 20
+    while answers(running, k=40) == before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert "L01" in answers(running, k=40)  # the later run has labels of its own
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    fresh.symlink_to(broken)
+    os.replace(fresh, link)  # one that cannot be loaded
+    end = time.monotonic() + 20
+    while not any("version not loaded" in line for line in running.lines):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert "L01" in answers(running, k=40)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert set(codes) == {200}
+    assert not wrong
+    assert len(codes) > 20
+
+
+def test_killed_right_after_the_answer_no_change_is_lost(service, run):
+    """A few of the rounds that bench/serve_faults.py does by the hundred."""
+    for round_ in range(2):
+        running = service(run)
+        label = f"K{round_}"
+        status, _ = running.call(
+            "/v1/labels", {"labels": [{"id": label, "text": f"{TEXT} {label}"}]}
+        )
+        assert status == 200
+        running.stop(signal.SIGKILL)
+        changes = LabelBook.open(run).changes
+        assert [x.id for x in changes.added] == [f"K{n}" for n in range(round_ + 1)]
+    assert {"K0", "K1"} <= set(answers(service(run), k=50))
+
+
+def test_mistakes_at_the_start_are_sentences(run, tmp_path, service):
+    def serve(*words):
+        command = [sys.executable, "-m", "umpteen", "serve", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    done = serve(tmp_path / "nowhere")
+    assert (done.returncode, "is not a run folder" in done.stderr) == (1, True)
+    done = serve(run, "--read-token-file", tmp_path / "none")
+    assert (done.returncode, "token cannot be read" in done.stderr) == (1, True)
+    running = service(run)
+    done = serve(run, "--port", running.port)
+    assert done.returncode == 1
+    assert "cannot be listened on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_examples_of_the_document_run(service, run):
+    text = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    blocks = dict(re.findall(r"<!-- run -->\n```(\w+)\n(.*?)```", text, re.S))
+    running = service(run)
+    if shutil.which("curl"):
+        done = subprocess.run(
+            ["bash", "-ec", blocks["sh"]],
+            env={**os.environ, "URL": running.url},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count('{"predictions":[{') == 2
+        assert '"parts"' in done.stdout
+        assert "umpteen_requests_total" in done.stdout
+    names = {"URL": running.url}
+    exec(blocks["python"], names)
+    assert len(names["labels"]) == 3
+    assert LabelBook.open(run).changes.retired == {"N2"}
