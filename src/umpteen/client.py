@@ -110,6 +110,10 @@ class Client:
         """Undo ``retire``; how many were out."""
         return int(self.call("POST", "/v1/labels/restore", {"ids": list(ids)})["changed"])
 
+    def remember(self, examples: Sequence[dict[str, Any]]) -> int:
+        """Remember corrected examples, ``{"text": .., "labels": [ids]}`` each, all or none."""
+        return int(self.call("POST", "/v1/memory", {"examples": list(examples)})["changed"])
+
     def labels(self, search: str = "", *, offset: int = 0, limit: int = 50) -> dict[str, Any]:
         """A page of labels and how many there are in all."""
         query = urlencode({"search": search, "offset": offset, "limit": limit})

@@ -31,7 +31,7 @@ def sentence(answer, status):
     return error["message"]
 
 
-@pytest.mark.parametrize("head", ["de", "clf", "combined", None])
+@pytest.mark.parametrize("head", ["de", "clf", "combined", "fused", None])
 def test_answers_are_those_of_the_library(client, run, head):
     model = umpteen.Predictor.load(run, device="cpu")
     wanted = model.predict(TEXTS, 5, head=head)
@@ -52,7 +52,7 @@ def test_one_text_is_a_list_of_one(client):
 
 def test_parts_add_up_to_the_score(client):
     client.post("/v1/labels", json={"labels": [{"id": "N1", "text": TEXTS[1]}]})
-    found = predict(client, TEXTS, k=41, explain=True)
+    found = predict(client, TEXTS, k=41, explain=True, head="combined")
     for each in found["predictions"]:
         for label in each["labels"]:
             assert sum(label["parts"].values()) == pytest.approx(label["score"], abs=2e-5)
@@ -61,15 +61,37 @@ def test_parts_add_up_to_the_score(client):
     assert own["parts"]["de"] == pytest.approx(1, abs=1e-5)
 
 
+def test_the_fused_head_tells_its_parts_and_neighbours(client):
+    found = predict(client, TEXTS, k=3, explain=True)
+    assert found["head"] == "fused"
+    for each in found["predictions"]:
+        assert all(label["parts"] for label in each["labels"])
+        assert 1 <= len(each["neighbours"]) <= 5
+        assert each["neighbours"][0]["labels"]
+    assert "neighbours" not in predict(client, TEXTS)["predictions"][0]
+
+
+def test_corrections_are_remembered(client):
+    text = "quite some candle under mountain"
+    before = client.get("/v1/info").json()["remembered"]
+    answer = client.post("/v1/memory", json={"examples": [{"text": text, "labels": ["L30"]}]})
+    assert answer.json() == {"changed": 1, "remembered": before + 1}
+    found = predict(client, text, k=1, explain=True)
+    assert ids(found) == [["L30"]]
+    assert found["predictions"][0]["neighbours"][0]["text"] == text
+    bad = {"examples": [{"text": "a", "labels": ["nobody"]}]}
+    assert "no label has the id 'nobody'" in sentence(client.post("/v1/memory", json=bad), 422)
+
+
 def test_threshold_allow_and_deny(client):
-    every = predict(client, TEXTS, k=40)
+    every = predict(client, TEXTS, k=40, head="combined")
     scores = [label["score"] for label in every["predictions"][0]["labels"]]
-    cut = predict(client, TEXTS, k=40, threshold=scores[3])
+    cut = predict(client, TEXTS, k=40, threshold=scores[3], head="combined")
     assert ids(cut)[0] == ids(every)[0][:4]
     some = predict(client, TEXTS, k=40, allow=["L03", "L30", "L03"])
     assert [sorted(each) for each in ids(some)] == [["L03", "L30"]] * 4
     best = ids(every)[0][0]
-    without = predict(client, TEXTS, k=40, deny=[best, "L30"])
+    without = predict(client, TEXTS, k=40, deny=[best, "L30"], head="combined")
     assert ids(without)[0] == [i for i in ids(every)[0] if i not in (best, "L30")]
     assert ids(predict(client, TEXTS, allow=[])) == [[], [], [], []]
 
@@ -104,7 +126,7 @@ def test_labels_are_added_retired_and_restored(client, run):
     gone = ids(predict(client, TEXTS[0], k=2))[0]
     answer = client.delete("/v1/labels", params={"id": ["N/1 ä", *gone]})
     assert answer.json() == {"changed": 3, "revision": 2}
-    for head in ("de", "clf", "combined"):
+    for head in ("de", "clf", "combined", "fused"):
         found = ids(predict(client, TEXTS, k=50, head=head))
         assert not {"N/1 ä", *gone} & {i for each in found for i in each}
     assert client.post("/v1/labels/restore", json={"ids": gone}).json()["changed"] == 2
@@ -195,7 +217,7 @@ def test_overload_is_told_to_come_back(serving):
 
 def test_info_tells_what_is_served(client):
     about = client.get("/v1/info").json()
-    assert about["heads"] == ["de", "clf", "combined"]
+    assert about["heads"] == ["de", "clf", "combined", "fused"]
     assert (about["run"], about["n_labels"], about["changes"]) == ("run", 40, "")
     assert sum(each["labels"] for each in about["frequencies"]) == 40
     assert about["history"][-1]["heads"]["de"]["P@1"] >= 0

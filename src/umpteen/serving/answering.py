@@ -10,8 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.predictor import Predictor
+from umpteen.answers.views import DEPTH
+from umpteen.predictor import FUSED, Predictor
 from umpteen.types import TopK
+
+SHOWN = 5
+"""Neighbours that an explanation shows."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +66,34 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
     texts = [text for question in questions for text in question.texts]
     starts = np.cumsum([0, *(len(question.texts) for question in questions)])
     vectors = predictor.vectors(texts)
-    groups: dict[tuple[str, Any], _Group] = defaultdict(_Group)
+    groups: dict[tuple[str, Any, int], _Group] = defaultdict(_Group)
     for number, question in enumerate(questions):
-        group = groups[question.head, question.allow]
+        # The fused head weighs as many candidates as are asked for: others must not ask for more.
+        deep = question.k if question.head == FUSED and question.k > DEPTH else 0
+        group = groups[question.head, question.allow, deep]
         group.questions.append(number)
         group.positions += range(starts[number], starts[number + 1])
         group.k = max(group.k, question.k)
     found: dict[int, Found] = {}
     revision = predictor.live.book.journal.revision if predictor.live is not None else 0
-    for (head, allow), group in groups.items():
+    for (head, allow, _), group in groups.items():
         chosen = [questions[number] for number in group.questions]
         some = vectors if len(groups) == 1 else vectors[group.positions]
         top = _search(predictor, some, head, allow, chosen, group.k)
         labels = _named(predictor, top)
+        near = None
         if any(question.explain for question in chosen):
-            _explain(predictor, some, top, labels)
+            _explain(
+                predictor, [texts[place] for place in group.positions], some, head, top, labels
+            )
+            near = neighbours(predictor, some)
         place = 0
         for number, question in zip(group.questions, chosen, strict=True):
-            own = labels[place : place + len(question.texts)]
-            place += len(question.texts)
-            found[number] = Found([_kept(line, question) for line in own], model, revision)
+            own = slice(place, place + len(question.texts))
+            place = own.stop
+            kept = [_kept(line, question) for line in labels[own]]
+            shown = near[own] if near is not None and question.explain else None
+            found[number] = Found(kept, model, revision, shown)
     return [found[number] for number in range(len(questions))]
 
 
@@ -107,8 +119,10 @@ def _search(
             pairs.append(np.stack(np.meshgrid(positions, denied), axis=-1).reshape(-1, 2))
         place += len(question.texts)
     exclude = np.concatenate(pairs) if pairs else None
-    k = min(k, len(labels))
-    return predictor.search(vectors, k, head=head, exclude=exclude, allowed=allowed)
+    texts = [text for question in questions for text in question.texts]
+    return predictor.search(
+        vectors, min(k, len(labels)), head=head, texts=texts, exclude=exclude, allowed=allowed
+    )
 
 
 def _named(predictor: Predictor, top: TopK) -> list[list[dict[str, Any]]]:
@@ -132,29 +146,67 @@ def _named(predictor: Predictor, top: TopK) -> list[list[dict[str, Any]]]:
 
 def _explain(
     predictor: Predictor,
+    texts: list[str],
     vectors: torch.Tensor,
+    head: str,
     top: TopK,
     labels: list[list[dict[str, Any]]],
 ) -> None:
-    """Add each head's cosine to every label; the combined score is their sum."""
+    """Add what each part gave to every label.
+
+    For the fused head that is each part's share of the score before it becomes a probability, for
+    the others each head's cosine; the combined score is their sum.
+    """
+    if head == FUSED:
+        for line, told in zip(labels, predictor.explain(texts, top), strict=True):
+            for label, parts in zip(line, told, strict=False):
+                shares = parts["shares"].items() if len(told) == len(line) else ()
+                label["parts"] = {name: round(value, 6) for name, value in shares}
+        return
     queries = vectors.cpu().numpy()
     of_labels = row_vectors(predictor, np.maximum(top.rows, 0))  # (B, K, heads * dim)
-    parts = {
-        head: np.einsum("bd,bkd->bk", queries[:, columns], of_labels[:, :, columns])
-        for head in predictor.heads
-        if head in ("de", "clf") and (columns := predictor.columns(head))
+    cosines = {
+        name: np.einsum("bd,bkd->bk", queries[:, columns], of_labels[:, :, columns])
+        for name in predictor.vector_heads
+        if name != "combined" and (columns := predictor.columns(name))
     }
     for place, line in enumerate(labels):
         for rank, label in enumerate(line):
             label["parts"] = {
-                head: round(float(values[place, rank]), 6) for head, values in parts.items()
+                name: round(float(values[place, rank]), 6) for name, values in cosines.items()
             }
+
+
+def neighbours(predictor: Predictor, vectors: torch.Tensor) -> list[list[dict[str, Any]]] | None:
+    """The nearest remembered queries of each text, where the run remembers any.
+
+    Training texts are remembered by their vectors alone, so only texts added since have words.
+    """
+    remembered = predictor.fused.views.remembered if predictor.fused is not None else None
+    if remembered is None or not len(remembered):
+        return None
+    now = remembered.refresh()
+    known = predictor.labels_now()
+    targets = remembered.targets(known.rows, len(known), now)
+    top = remembered.nearest(vectors, min(SHOWN, len(remembered)), now)
+    n = len(remembered.memory)
+    return [
+        [
+            {
+                "text": now.texts[row - n] if row >= n else None,
+                "labels": [known.texts[label] for label in targets[row].indices.tolist()],
+                "score": round(score, 6),
+            }
+            for row, score in zip(rows, scores, strict=True)
+            if row >= 0
+        ]
+        for rows, scores in zip(top.rows.tolist(), top.scores.tolist(), strict=True)
+    ]
 
 
 def row_vectors(predictor: Predictor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """Search vectors of trained and added labels, in the shape of the rows and (heads * dim)."""
-    whole = predictor.heads[-1] if "combined" not in predictor.heads else "combined"
-    trained = predictor.label_vectors(whole)
+    trained = predictor.label_vectors(predictor.vector_heads[-1])
     n = len(trained)
     flat = rows.reshape(-1)
     vectors = np.array(trained[np.minimum(flat, n - 1)], np.float32)

@@ -112,6 +112,20 @@ class Engine:
         self._changes.submit(_compact, live)
         return count, live.book.journal.revision
 
+    async def remember(self, texts: list[str], labels: list[list[str]]) -> tuple[int, int]:
+        """Add examples to the run's memory; how many were added, and how many there are.
+
+        Raises:
+            ConfigError: If the run keeps no memory.
+            DataError: If an example cannot be added; none of them is.
+        """
+        assert self._changing is not None
+        async with self._changing:
+            predictor = self.version.predictor
+            count = await self.aside(lambda: predictor.remember(texts, labels))
+        self.meters.add("label_changes_total", count, kind="remember")
+        return count, len(predictor.require_memory())
+
     async def aside(self, work: Callable[[], Value]) -> Value:
         """Do slow work off the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._changes, work)

@@ -58,6 +58,7 @@ async def info(request: Request) -> InfoResponse:
         limits={**limits, "deadline_ms": int(1000 * options.deadline_seconds)},
         frequencies=_frequencies(version),
         history=_history(version),
+        remembered=_remembered(version),
         report=(version.folder / "report.html").is_file(),
     )
 
@@ -126,6 +127,12 @@ def _why_no_changes(request: Request, engine: Engine) -> str:
     if not os.access(engine.version.folder, os.W_OK):
         return "the run folder cannot be written to"
     return ""
+
+
+def _remembered(version: Version) -> int:
+    fused = version.predictor.fused
+    remembered = None if fused is None else fused.views.remembered
+    return -1 if remembered is None else len(remembered)
 
 
 def _frequencies(version: Version) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -25,7 +26,9 @@ async def predict(body: PredictRequest, request: Request) -> Response:
         seconds = min(seconds, body.deadline_ms / 1000)
     found = await engine.predict(question, seconds=seconds)
     engine.meters.add("texts_total", len(question.texts))
-    predictions = [{"labels": labels} for labels in found.labels]
+    predictions: list[dict[str, Any]] = [{"labels": labels} for labels in found.labels]
+    for prediction, near in zip(predictions, found.neighbours or (), strict=False):
+        prediction["neighbours"] = near
     about = {"head": question.head, "model": found.model, "revision": found.revision}
     return as_json({"predictions": predictions, **about})
 

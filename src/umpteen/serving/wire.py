@@ -106,6 +106,26 @@ class ChangeResponse(BaseModel):
     revision: int
 
 
+class Example(Strict):
+    """A text with the labels it should have."""
+
+    text: str = Field(min_length=1, max_length=LONGEST_TEXT, examples=["a red apple"])
+    labels: list[Id] = Field(min_length=1, max_length=1000)
+
+
+class MemoryRequest(Strict):
+    """Corrected examples to remember, all or none."""
+
+    examples: list[Example] = Field(min_length=1)
+
+
+class MemoryResponse(BaseModel):
+    """How many examples were written, and how many are remembered."""
+
+    changed: int
+    remembered: int
+
+
 class ListedLabel(BaseModel):
     """A label of the list."""
 
@@ -151,4 +171,5 @@ class InfoResponse(BaseModel):
     limits: dict[str, int | float]
     frequencies: list[dict[str, Any]] = Field(description="Labels by number of training texts.")
     history: list[dict[str, Any]] = Field(description="Validation metrics of the training.")
+    remembered: int = Field(description="Texts the run remembers; -1 where it keeps no memory.")
     report: bool = Field(description="Whether there is a report at /report.")
