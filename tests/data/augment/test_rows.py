@@ -41,6 +41,21 @@ def test_a_label_text_takes_over_the_filters_of_a_query_of_the_same_text_but_not
     assert split.filtered_targets()[6].indices.tolist() == [0, 2]
 
 
+def test_positives_of_a_query_of_the_same_text_are_no_negatives_of_the_label_row():
+    train = Split(
+        ["Apple", "red", "apple", "other"],
+        targets_from_rows([[3], [0, 1], [1, 2], [0]], 4),
+        filters=np.array([[0, 0], [2, 2]]),
+    )
+    split = augment(train, LABELS, rows="only").split
+    # The apple row: target 1 of itself, 1/2 of banana; date is a positive of the query "Apple",
+    # cherry is filtered for the query "apple"; nothing is said twice.
+    np.testing.assert_allclose(split.targets[0].toarray()[0], [1, 0.5, 0, 0])
+    assert split.filters.tolist() == [[0, 2], [0, 3]]
+    plain = augment(train, LABELS).split
+    assert plain.filters.tolist() == [[0, 0], [2, 2], [4, 2], [4, 3]]
+
+
 def test_label_rows_alone():
     found = augment(TRAIN, LABELS, rows="only")
     assert list(found.split.titles) == ["apple", "banana", "Cherry "]

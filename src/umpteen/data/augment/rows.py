@@ -73,8 +73,9 @@ def augment(
 ) -> Augmented:
     """Add label texts to training queries.
 
-    Filter pairs take no part in targets. A label's text that is also a query's takes over that
-    query's filter pairs, except the pair with the label itself, whose target is 1 by definition.
+    Filter pairs take no part in targets. A label whose title is also a query's takes over that
+    query's filter pairs, except the pair with the label itself, whose target is 1 by definition;
+    and the query's positives that are no targets of the label row count neither way in it.
 
     Args:
         train: The training queries.
@@ -163,25 +164,41 @@ def _label_split(train: Split, labels: LabelSet, rows: Rows, soft: sp.csr_matrix
         targets=soft,
         contents=contents,
         ids=[f"label {labels.ids[row]}" for row in chosen],
-        filters=_inherited_filters(train, labels, rows),
+        filters=_pairs_of_same_text(train, labels, rows, soft),
     )
 
 
-def _inherited_filters(train: Split, labels: LabelSet, rows: Rows) -> Rows:
-    """(M, 2) filter pairs of label rows, from queries of the same text."""
-    if not len(train.filters) or not len(rows):
-        return np.zeros((0, 2), np.int64)
-    queries, place = np.unique(train.filters[:, 0], return_inverse=True)
+def _pairs_of_same_text(train: Split, labels: LabelSet, rows: Rows, soft: sp.csr_matrix) -> Rows:
+    """(M, 2) pairs of label rows that count neither way, from queries of the same title.
+
+    These are the queries' filter pairs, except the pair with the label itself, and their
+    positives, where the row does not have them as targets: they must not become its negatives.
+    """
     codes: dict[str, int] = {}
-    of_query = [codes.setdefault(_plain(train.titles[q]), len(codes)) for q in queries.tolist()]
-    of_label = np.array([codes.get(_plain(labels.titles[row]), -1) for row in rows.tolist()])
-    known = np.flatnonzero(of_label >= 0)
-    by_text = sp.csr_matrix(
-        (np.ones(len(place), np.int8), (np.array(of_query)[place], train.filters[:, 1])),
-        shape=(len(codes), len(labels)),
+    of_label = np.fromiter(
+        (codes.setdefault(_plain(labels.titles[row]), len(codes)) for row in rows.tolist()),
+        np.int64,
+        len(rows),
     )
-    found = by_text[of_label[known]].tocoo()
-    pairs = np.column_stack([known[found.row], found.col]).astype(np.int64)
+    of_query = np.fromiter(
+        (codes.get(_plain(title), -1) for title in train.titles), np.int64, len(train)
+    )
+    same = np.flatnonzero(of_query >= 0)
+    if not len(same):
+        return np.zeros((0, 2), np.int64)
+    shape = (len(codes), len(train))
+    gather = sp.csr_matrix((np.ones(len(same), np.int32), (of_query[same], same)), shape=shape)
+    filters = sp.csr_matrix(
+        (np.ones(len(train.filters), np.int32), (train.filters[:, 0], train.filters[:, 1])),
+        shape=train.targets.shape,
+    )
+    positives = ((gather @ train.filtered_targets())[of_label] > 0).astype(np.int32)  # (R, L)
+    known = (soft > 0).astype(np.int32)
+    found = sp.csr_matrix((gather @ filters)[of_label] + positives - positives.multiply(known))
+    found.eliminate_zeros()
+    found.sort_indices()
+    entries = found.tocoo()
+    pairs = np.column_stack([entries.row, entries.col]).astype(np.int64)
     return pairs[rows[pairs[:, 0]] != pairs[:, 1]]
 
 
