@@ -56,7 +56,7 @@ def main():
     torch.set_num_threads(1)
     now = time.thread_time if given.cpu_time else time.perf_counter
     predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
-    head = given.head or predictor.heads[-1]
+    head = given.head or predictor.vector_heads[-1]
     texts = list(load_dataset(given.data)[given.split].texts()[: given.texts])
     columns = predictor.columns(head)
     clock(predictor.vectors, [[text] for text in texts[:50]])

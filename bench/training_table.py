@@ -62,7 +62,11 @@ def run_variant(variant: Variant, data, *, device: str, show: bool = True) -> li
         {
             "variant": variant.name,
             "head": head,
-            "validation": max(entry["heads"][head]["nDCG@5"] for entry in history),
+            # The fused head is not there before training is over.
+            "validation": max(
+                (e["heads"][head]["nDCG@5"] for e in history if head in e["heads"]),
+                default=float("nan"),
+            ),
             **report.values,
             "train_s": seconds,
             "test_s": evaluation,

@@ -99,6 +99,8 @@ def test_a_fused_run_can_be_indexed_and_reported(umpteen_command, own, tmp_path)
     assert page.exit_code == 0, page.stderr
     text = (tmp_path / "page.html").read_text()
     assert "Fused" in text
+    assert "dual encoder, classifier, near queries, exact words" in text
+    assert "label frequency" in text
 
 
 def test_pairs_are_added_and_counted(umpteen_command, own, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from umpteen.answers.recipe import Recipe
 from umpteen.report import cases, overview, sections
+from umpteen.report.fusion import fusion
 from umpteen.report.history import History
 from umpteen.report.markup import Child, Markup, escape, tag
 from umpteen.report.outcomes import Outcome
@@ -10,7 +12,13 @@ from umpteen.report.style import STYLE, content_policy
 
 
 def render_page(
-    name: str, history: History, outcome: Outcome | None, *, n_labels: int, missing: str = ""
+    name: str,
+    history: History,
+    outcome: Outcome | None,
+    *,
+    n_labels: int,
+    missing: str = "",
+    recipe: Recipe | None = None,
 ) -> str:
     """The document.
 
@@ -20,6 +28,7 @@ def render_page(
         outcome: What it predicts, where it can.
         n_labels: How many labels it has.
         missing: Why there is no outcome, as a sentence.
+        recipe: Of the fused answer, where there is one.
 
     Returns:
         HTML.
@@ -38,6 +47,9 @@ def render_page(
             cases.labels(outcome),
             cases.examples(outcome),
         ]
+    if recipe is not None:
+        titles["fusion"] = "The fused answer"
+        body.append(fusion(recipe))
     titles["facts"] = "Settings and facts"
     body.append(overview.facts(history, outcome, n_labels))
     links = [tag("a", title, href=f"#{anchor}") for anchor, title in titles.items()]

@@ -9,13 +9,15 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --ground: #f7f7f5; --sheet: #ffffff; --ink: #1d2126; --soft: #565e68; --faint: #dfe2e6;
-  --de: #0072b2; --clf: #c75400; --combined: #00835f; --right: #00734f; --right-ground: #e3f4ec;
+  --de: #0072b2; --clf: #c75400; --combined: #00835f; --fused: #8a3ffc;
+  --right: #00734f; --right-ground: #e3f4ec;
   --warn: #7a4b00; --warn-ground: #fdf2dc; --train: #5b5fc7;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --ground: #14171a; --sheet: #1c2024; --ink: #e8eaed; --soft: #a3abb5; --faint: #343a41;
-    --de: #56b4e9; --clf: #f2a03d; --combined: #35c497; --right: #5fd6ae; --right-ground: #17372d;
+    --de: #56b4e9; --clf: #f2a03d; --combined: #35c497; --fused: #be95ff;
+    --right: #5fd6ae; --right-ground: #17372d;
     --warn: #f3cf8b; --warn-ground: #3a2e16; --train: #a6a9ff;
   }
 }
@@ -70,12 +72,14 @@ svg text.value { font-size: 12px; fill: var(--ink); }
 .line.de { stroke: var(--de); stroke-dasharray: 7 5; }
 .line.clf { stroke: var(--clf); stroke-dasharray: 2 5; stroke-width: 2.5; }
 .line.combined { stroke: var(--combined); }
+.line.fused { stroke: var(--fused); }
 .line.train { stroke: var(--train); }
 .band { fill: var(--train); stroke: var(--train); opacity: .22; }
 .sign { stroke: var(--sheet); stroke-width: 1; }
 .sign.de, .bar.de { fill: var(--de); }
 .sign.clf, .bar.clf { fill: var(--clf); }
 .sign.combined, .bar.combined { fill: var(--combined); }
+.sign.fused, .bar.fused { fill: var(--fused); }
 .sign.train { fill: var(--train); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; list-style: none; margin: .4rem 0 0;
   padding: 0; font-size: .9rem; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from umpteen.answers.recipe import Recipe
 from umpteen.data.dataset import Dataset
 from umpteen.errors import RunError
 from umpteen.files import atomic_file
@@ -49,6 +50,7 @@ def write_report(
     history = read_history(folder)
     outcome: Outcome | None = None
     missing = ""
+    recipe: Recipe | None = None
     if history.model_epoch is None:
         missing = (
             "The run has saved no trained model yet, so there are no predictions to score. "
@@ -58,12 +60,13 @@ def write_report(
     else:
         predictor = Predictor.load(folder.path, device=device).as_trained()
         n_labels = len(predictor.labels)
+        recipe = None if predictor.fused is None else predictor.fused.recipe
         if data is not None:
             outcome = outcome_on_split(predictor, data, split)
         else:
             outcome = outcome_on_examples(predictor, folder)
     name = folder.path.resolve().name
-    page = render_page(name, history, outcome, n_labels=n_labels, missing=missing)
+    page = render_page(name, history, outcome, n_labels=n_labels, missing=missing, recipe=recipe)
     target = Path(out) if out is not None else folder.path / FILE_NAME
     if not target.parent.is_dir():
         raise RunError(f"{target.parent} is no folder; make it first, or name another --out")
