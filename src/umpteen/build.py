@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from umpteen.config import EncoderConfig, LossConfig, RunConfig
+from umpteen.config import DataConfig, EncoderConfig, LossConfig, RunConfig
+from umpteen.data.special_tokens import special_tokens
 from umpteen.errors import ConfigError
 from umpteen.known_datasets import around_preset, lay_over
 from umpteen.model import ENCODERS
+from umpteen.model.chunked import ChunkedEncoder
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.registry import resolve
@@ -142,6 +144,14 @@ def build_encoder(
         return encoder_class(table, **config.options), tokenizer
     except (TypeError, ValueError, RuntimeError) as error:  # torch has its own for odd sizes
         raise ConfigError(f"encoder.options do not fit {config.name!r}: {error}") from error
+
+
+def in_chunks(encoder: nn.Module, tokenizer: Any, config: DataConfig) -> nn.Module:
+    """The encoder for texts of up to ``data.chunks`` chunks; itself where that is one."""
+    if config.chunks == 1:
+        return encoder
+    before, behind = special_tokens(tokenizer)
+    return ChunkedEncoder(encoder, max_tokens=config.max_tokens, before=before, behind=behind)
 
 
 def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:

@@ -19,7 +19,9 @@ class DataConfig:
     text: str = "all"
     """``title`` leaves contents out; ``all`` reads title and content."""
     max_tokens: int = 32
-    """Longer texts are cut."""
+    """Longer texts are cut, or read in chunks of this length."""
+    chunks: int = 1
+    """Most chunks of a text; a text's vector is the mean of its chunks', weighted by tokens."""
     propensity_a: float | None = None
     """Constant A of propensity-scored metrics, with B instead of the data's own."""
     propensity_b: float | None = None
@@ -376,7 +378,7 @@ def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
         not doubling or c.batches.cluster_size > 0,
     )
     for key in (
-        "data.max_tokens", "encoder.dim", "encoder.vocabulary", "model.dim",
+        "data.max_tokens", "data.chunks", "encoder.dim", "encoder.vocabulary", "model.dim",
         "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
         "pool.chunk_tokens", "pool.memory_mib",
         "batches.refresh_epochs", "train.epochs", "validation.every_epochs",

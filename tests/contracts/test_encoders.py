@@ -17,13 +17,15 @@ def make(kind, tiny_bert):
         from umpteen.model.transformer import TransformerEncoder, load_network
 
         encoder = TransformerEncoder(load_network(str(tiny_bert)))
+    elif kind == "chunked":
+        encoder = resolve(ENCODERS, kind, kind="encoder")(make("bag", tiny_bert), max_tokens=6)
     elif kind == "bag":
         encoder = resolve(ENCODERS, kind, kind="encoder")(torch.randn(V, 8), hidden=6)
     else:
         encoder = resolve(ENCODERS, kind, kind="encoder")(
             torch.randn(V, 8), channels=5, widths=(1, 2, 4)
         )
-    if kind != "transformer":
+    if kind in ("bag", "convolution"):
         with torch.no_grad():
             for parameter in encoder.parameters():  # so that no block hides behind a zero start
                 parameter.add_(torch.randn(parameter.shape) * 0.3)

@@ -22,6 +22,12 @@ from umpteen.types import Positives, Ragged
 CPU_AUTOCAST = torch.autocast
 
 VARIANTS = {
+    "texts in chunks": ("data.max_tokens=4", "data.chunks=3"),
+    "texts in chunks, transformer": (
+        "encoder.name=TINY_BERT",
+        "data.max_tokens=5",
+        "data.chunks=3",
+    ),
     "bag": [],
     "convolution": ["encoder.name=convolution"],
     "transformer": ["encoder.name=TINY_BERT", "model.learn_temperatures=true"],

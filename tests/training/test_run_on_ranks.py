@@ -52,6 +52,7 @@ CASES = {
         "validation.patience=1",
         "train.epochs=3",
     ),
+    "pool, texts in chunks": ("data.max_tokens=4", "data.chunks=3"),
     "pool, both heads": (
         "loss.bce=0.3",
         "pool.extra_positives=2",

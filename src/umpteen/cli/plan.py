@@ -71,7 +71,7 @@ def plan(
         queries=queries,
         encoder=find_encoder(encoder or settings.encoder.name),
         gpus=gpus,
-        tokens=min(tokens, float(settings.data.max_tokens)),
+        tokens=min(tokens, float(settings.data.max_tokens * settings.data.chunks)),
         positives=positives,
         **_from_settings(settings, dim, is_gpu=machine.is_gpu),
     )

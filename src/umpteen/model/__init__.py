@@ -2,6 +2,7 @@
 
 ENCODERS = {
     "bag": "umpteen.model.frugal.bag:BagEncoder",
+    "chunked": "umpteen.model.chunked:ChunkedEncoder",
     "convolution": "umpteen.model.frugal.convolution:ConvolutionEncoder",
     "transformer": "umpteen.model.transformer:TransformerEncoder",
 }

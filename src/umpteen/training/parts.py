@@ -8,7 +8,7 @@ from typing import Any
 import scipy.sparse as sp
 import torch
 
-from umpteen.build import build_encoder, build_losses, build_model
+from umpteen.build import build_encoder, build_losses, build_model, in_chunks
 from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
 from umpteen.data.augment.graph import GraphOptions
@@ -55,6 +55,7 @@ def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
         torch.manual_seed(step_seed(settings.seed, 0, (6,)))
         encoder, tokenizer = build_encoder(settings.encoder, texts, generator=generator)
         _require_room(encoder, settings)
+        encoder = in_chunks(encoder, tokenizer, settings.data)
         model = build_model(settings, encoder, len(dataset.labels))
     if model.neighbours:
         limits = GraphOptions(

@@ -19,6 +19,7 @@ from umpteen.data.augment.graph import GraphOptions, now_and_then
 from umpteen.data.augment.rows import Augmented, augment
 from umpteen.data.augment.synonyms import replace_words
 from umpteen.data.dataset import Dataset, Propensity, Split, hold_out_validation
+from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
 from umpteen.training.mixup import KINDS
@@ -120,11 +121,12 @@ def prepare(
         The prepared data.
     """
     which = config.data.text
+    kept = tokens_in_chunks(tokenizer, config.data.max_tokens, config.data.chunks)
     train = augmented(dataset, config, say=say).split
 
     def store(texts: list[str], what: str) -> TokenStore:
         say(f"tokens of {len(texts):,} {what}")
-        return tokenize(texts, tokenizer, max_tokens=config.data.max_tokens, folder=cache)
+        return tokenize(texts, tokenizer, max_tokens=kept, folder=cache)
 
     queries = store(train.texts(which), "training queries")
     labels = store(dataset.labels.encoder_texts(which), "labels")

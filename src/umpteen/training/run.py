@@ -22,6 +22,7 @@ from umpteen.compute.sharding import ONE_RANK, Ranks, start_ranks
 from umpteen.compute.threads import cpu_threads
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
+from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.errors import ConfigError, DataError, RunError, TrainingStopped
 from umpteen.files import clear_leftovers, read_json
 from umpteen.metrics import parse_all
@@ -203,7 +204,9 @@ class _Session:
             model, self.device, labels_on_host=settings.train.label_place == "host"
         )
         self.reading = Reading(
-            settings.data.text, settings.data.max_tokens, dataset.labels.fingerprint
+            settings.data.text,
+            tokens_in_chunks(tokenizer, settings.data.max_tokens, settings.data.chunks),
+            dataset.labels.fingerprint,
         )
         self.checkpoints = Checkpoints(
             self.folder.checkpoints, data_fingerprint=self.data.fingerprint, ranks=self.ranks
