@@ -33,7 +33,7 @@ class LexicalRecipe:
     most_products: int = 32 << 20
     """Products of word and weight in a step; beyond it, some of the queries are left out."""
     seconds: float = 120.0
-    """No further step after this long."""
+    """Neither further near labels are looked for nor further steps taken after this long."""
 
 
 def learn_lexical(
@@ -110,16 +110,20 @@ def training_pairs(
     n, n_labels = targets.shape
     words_per_query = queries.nnz / max(1, n)
     room = recipe.most_products / max(1.0, words_per_query * recipe.candidates)
+    # In random order where time may run out: then any part of them will do.
     chosen = np.arange(n)
     if room < n:
         rng = np.random.default_rng([seed, 1])
-        chosen = np.sort(rng.permutation(n)[: max(1, int(room))])
+        chosen = rng.permutation(n)[: max(1, int(room))]
     turned = weights.T.tocsr()
-    found = [
-        best_columns(block, recipe.candidates).rows
-        for _, block in dense_blocks(queries[chosen], turned)
-    ]
-    near = np.concatenate(found)
+    started, found, done = time.monotonic(), [], 0
+    for here, block in dense_blocks(queries[chosen], turned):
+        found.append(best_columns(block, recipe.candidates).rows)
+        done = here.stop
+        if time.monotonic() - started > recipe.seconds:
+            break
+    order = np.argsort(chosen[:done], kind="stable")
+    chosen, near = chosen[:done][order], np.concatenate(found)[order]
     own = sp.csr_matrix(targets)[chosen].tocoo()
     positives = chosen[own.row] * np.int64(n_labels) + own.col
     keys = (chosen[:, None] * np.int64(n_labels) + near)[near >= 0]
