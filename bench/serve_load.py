@@ -1,0 +1,170 @@
+"""A service under load on loopback: throughput, latency, overload, and memory over many requests.
+
+    python bench/serve_load.py RUN [--texts FILE] [--seconds 10] [--requests 100000] [--flags ..]
+
+Starts ``umpteen serve RUN`` and drives it with concurrent clients in this process, each with a
+connection of its own, one text a request, k 5. Texts are the run's examples unless a file with a
+text per line is named. Client and service share the machine's cores. Overload is ten times the
+requests per second that 64 clients sustained, sent without waiting for answers.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+
+def start(run, flags):
+    command = [sys.executable, "-m", "umpteen", "serve", run, "--port", "0", *flags]
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        found = re.search(r"at http://\S+:(\d+)", line)
+        if found:
+            break
+    else:
+        sys.exit("the service did not start")
+    port = int(found.group(1))
+    log = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
+    return process, log, port, began
+
+
+class Connection:
+    """HTTP/1.1 by hand: the client must cost less than what it measures."""
+
+    def __init__(self, port):
+        self.port = port
+        self.reader = self.writer = None
+
+    async def ask(self, text):
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        body = json.dumps({"texts": [text], "k": 5}).encode()
+        self.writer.write(
+            b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(re.search(rb"content-length: (\d+)", head, re.I).group(1))
+        await self.reader.readexactly(length)
+        return int(head[9:12])
+
+    def close(self):
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+
+async def drive(port, texts, clients, *, seconds=None, requests=None):
+    """Closed loop: each client asks again as soon as it has its answer."""
+    codes, times, left = Counter(), [], [requests]
+    end = time.perf_counter() + (seconds or 1e9)
+
+    async def client(number):
+        connection, place = Connection(port), number
+        while time.perf_counter() < end and (left[0] is None or left[0] > 0):
+            if left[0] is not None:
+                left[0] -= 1
+            began = time.perf_counter()
+            codes[await connection.ask(texts[place % len(texts)])] += 1
+            times.append(time.perf_counter() - began)
+            place += clients
+        connection.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return codes, sorted(times), time.perf_counter() - began
+
+
+async def overload(port, texts, rate, seconds):
+    """Open loop: requests come when they come."""
+    codes, free, tasks = Counter(), [], []
+
+    async def one(number):
+        connection = free.pop() if free else Connection(port)
+        try:
+            codes[await asyncio.wait_for(connection.ask(texts[number % len(texts)]), 30)] += 1
+            free.append(connection)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            codes[type(error).__name__] += 1
+            connection.close()
+
+    began = time.perf_counter()
+    number = 0
+    while (now := time.perf_counter() - began) < seconds:
+        while number < now * rate:
+            if len(tasks) - sum(codes.values()) < 900:  # files a process may open
+                tasks.append(asyncio.create_task(one(number)))
+            number += 1
+        await asyncio.sleep(0.002)
+    await asyncio.gather(*tasks)
+    return codes, number / seconds
+
+
+def resident(pid):
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def at(times, share):
+    return 1000 * times[min(len(times) - 1, int(share * len(times)))]
+
+
+async def measure(given, port, pid):
+    lines = (Path(given.run) / "examples.jsonl").read_text("utf-8").split("\n")
+    texts = [json.loads(line)["text"] for line in lines if line]
+    if given.texts:
+        texts = Path(given.texts).read_text("utf-8").splitlines()
+    while True:
+        try:
+            await drive(port, texts, 1, requests=20)
+            break
+        except OSError:
+            await asyncio.sleep(0.05)
+    print(f"first answers after {time.perf_counter() - given.began:.1f} s")
+    print("| clients | requests/s | p50 ms | p95 ms | p99 ms | codes |")
+    print("|---|---|---|---|---|---|")
+    rate = 0.0
+    for clients in (1, 8, 64):
+        codes, times, took = await drive(port, texts, clients, seconds=given.seconds)
+        rate = len(times) / took
+        cells = " | ".join(f"{at(times, share):.1f}" for share in (0.5, 0.95, 0.99))
+        print(f"| {clients} | {rate:.0f} | {cells} | {dict(codes)} |", flush=True)
+    codes, sent = await overload(port, texts, 10 * rate, given.seconds)
+    print(f"overload at {sent:.0f} requests/s: {dict(codes)}", flush=True)
+    memory = [resident(pid)]
+    for _ in range(10 if given.requests else 0):
+        codes, *_ = await drive(port, texts, 16, requests=given.requests // 10)
+        memory.append(resident(pid))
+        assert set(codes) <= {200, 429}, codes
+    print(f"memory over {given.requests} requests, MiB: {[round(each) for each in memory]}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("--texts")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--flags", default="", help="for umpteen serve, such as '--workers 2'")
+    given = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    process, log, port, given.began = start(given.run, given.flags.split())
+    try:
+        asyncio.run(measure(given, port, process.pid))
+    finally:
+        process.terminate()
+        process.wait()
+        log.wait()
+
+
+if __name__ == "__main__":
+    main()
