@@ -17,6 +17,7 @@ function show() {
     else link.removeAttribute("aria-current");
   }
   notice("");
+  scrollTo(0, 0); // the address names a section, and the browser would hide the head of the page
 }
 
 async function start() {

@@ -6,7 +6,7 @@ export function start(info) {
   byId("run-name").textContent = info.run;
   byId("run-line").textContent = `${count(info.n_labels)} labels` + (info.n_added ? `, ${count(info.n_added)} of them added since training` : "");
   document.title = `${info.run} · umpteen`;
-  const facts = { labels: count(info.n_labels), added: count(info.n_added), retired: count(info.n_retired), model: info.model, heads: info.heads.join(", "), "umpteen": info.umpteen };
+  const facts = { labels: count(info.n_labels), added: count(info.n_added), retired: count(info.n_retired), model: info.model, umpteen: info.umpteen };
   if (info.remembered >= 0) facts["texts remembered"] = count(info.remembered);
   byId("facts").replaceChildren(...Object.entries(facts).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
   byId("report-line").hidden = !info.report;
