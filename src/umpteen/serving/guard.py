@@ -7,7 +7,7 @@ import hmac
 import logging
 import time
 import uuid
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -98,7 +98,7 @@ class Guard:
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         """A page of another site must not reach us through somebody's browser."""
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _place(f"//{headers.get('host', '')}").hostname or ""
         if not self._any_host and host not in self._hosts:
             raise Refused(
                 403, "this service does not answer under that host name; see --allow-host"
@@ -106,7 +106,7 @@ class Guard:
         if method in ("GET", "HEAD", "OPTIONS"):
             return
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _place(origin).netloc != headers.get("host"):
             raise Refused(403, "requests from pages of other sites are refused")
 
     def _check_token(self, method: str, path: str, headers: Headers) -> None:
@@ -167,6 +167,16 @@ class Guard:
             self._meters.add("rejected_total", why=str(code))
         fields = {"id": request_id, "method": method, "route": path, "status": code}
         logger.info("request", extra={"fields": {**fields, "ms": round(1000 * seconds, 1)}})
+
+
+def _place(address: str) -> SplitResult:
+    """The parts of an address; of one that makes no sense, nothing."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.hostname
+    except ValueError:
+        return urlsplit("")
+    return parts
 
 
 def _protected(path: str) -> bool:
