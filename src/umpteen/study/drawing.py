@@ -67,7 +67,7 @@ def _epochs(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> 
         for metric in options.get("metrics", ["P@1", "PSP@5"]):
             lines: list[Line] = []
             for cell in group:
-                xs, ys = cell.curve(cell.heads[-1], metric, against)
+                xs, ys = cell.curve(cell.best, metric, against)
                 if xs:
                     lines.append(Line(cell.switch, f"s{len(lines) % len(COLOURS)}", xs, ys))
             if lines:
@@ -87,7 +87,7 @@ def _shares(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> 
             lines = []
             for number, name in enumerate(names):
                 own = sorted(
-                    (float(switch.share or 0.0), float(cell.values(cell.heads[-1], metric).mean()))
+                    (float(switch.share or 0.0), float(cell.values(cell.best, metric).mean()))
                     for switch, cell in placed
                     if switch.line in (name, "")
                 )
@@ -103,7 +103,7 @@ def _bins(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pi
     """What each frequency bin brings to P@5, a bar for each switch."""
     for data, preset, group in _groups(cells, options):
         bars = [
-            (cell.switch, f"s{number % len(COLOURS)}", cell.bins(cell.heads[-1]).tolist())
+            (cell.switch, f"s{number % len(COLOURS)}", cell.bins(cell.best).tolist())
             for number, cell in enumerate(group)
         ]
         title = f"P@5 by label frequency, {data}, {preset}"
@@ -120,7 +120,7 @@ def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -
         by_preset: dict[str, dict[str, float]] = {}
         for cell in _chosen(cells, options):
             if cell.data == data:
-                value = float(cell.values(cell.heads[-1], metric).mean())
+                value = float(cell.values(cell.best, metric).mean())
                 by_preset.setdefault(cell.preset, {})[cell.switch] = value
         presets = list(by_preset)
         for start in range(0, len(presets), GROUPS):

@@ -59,6 +59,8 @@ class Study:
     same_steps: bool = True
     """Whether epochs shrink as an augmentation adds rows, so that all switches take equal steps."""
     keep_models: bool = False
+    head: str = ""
+    """Of table and plots, where a model has it; by default the last of each model's own."""
     plots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(self) -> list[Run]:
@@ -132,7 +134,7 @@ def _filled(value: Any, places: dict[str, str]) -> Any:
 
 
 def _study(values: dict[str, Any], stem: str) -> Study:
-    known = ("name", "presets", "seeds", "settings", "metrics", "same_steps", "keep_models",
+    known = ("name", "presets", "seeds", "settings", "metrics", "same_steps", "keep_models", "head",
              "data", "switches", "plots")  # fmt: skip
     _require_known(values, known, "")
     for section in ("data", "switches"):
@@ -163,6 +165,7 @@ def _study(values: dict[str, Any], stem: str) -> Study:
         metrics=_texts(values, "metrics") or METRICS,
         same_steps=bool(values.get("same_steps", True)),
         keep_models=bool(values.get("keep_models", False)),
+        head=str(values.get("head", "")),
         plots=values.get("plots", {}),
     )
     _check_names(study)

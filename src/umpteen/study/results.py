@@ -14,6 +14,8 @@ from umpteen.files import read_json
 from umpteen.study.plan import Study
 from umpteen.study.running import result_file
 
+FUSED = "fused"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -23,10 +25,18 @@ class Cell:
     preset: str
     switch: str
     results: tuple[dict[str, Any], ...]
+    wanted: str = ""
+    """The head that counts, where the model has it."""
+
+    @property
+    def best(self) -> str:
+        """The head of table and plots: the wanted one, or the last of the model's own."""
+        own = [head for head in self.heads if head != FUSED] or list(self.heads)
+        return self.wanted if self.wanted in self.heads else own[-1]
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Heads of the model, the best last."""
+        """Heads of the model, then the fused answer where there is one."""
         return tuple(self.results[0]["heads"])
 
     def values(self, head: str, metric: str) -> np.ndarray:
@@ -38,7 +48,10 @@ class Cell:
         return np.array([result["heads"][head]["bins"] for result in self.results]).mean(axis=0)
 
     def curve(self, head: str, metric: str, against: str = "epoch") -> tuple[list, list]:
-        """Validation over epochs or steps, mean over seeds; places that all seeds have."""
+        """Validation over epochs or steps, mean over seeds; places that all seeds have.
+
+        Empty for a head that is not validated (the fused answer is fitted at the end).
+        """
         by_place: dict[int, list[float]] = {}
         for result in self.results:
             for entry in result["validation"]:
@@ -65,7 +78,7 @@ def read_cells(study: Study, out: str | Path) -> list[Cell]:
             raise RunError(f"{file} is not the result of a run; remove it to make the run again")
         place = (run.source.name, run.preset, run.switch.name)
         cells.setdefault(place, []).append(result)
-    return [Cell(*place, tuple(results)) for place, results in cells.items()]
+    return [Cell(*place, tuple(results), study.head) for place, results in cells.items()]
 
 
 def table(study: Study, cells: Sequence[Cell], *, heads: str = "best") -> str:
@@ -74,7 +87,7 @@ def table(study: Study, cells: Sequence[Cell], *, heads: str = "best") -> str:
     Args:
         study: Its metrics are the columns.
         cells: From ``read_cells``.
-        heads: ``best`` for each model's last head, ``all`` for every head.
+        heads: ``best`` for the one that counts, ``all`` for every head.
 
     Returns:
         The table, with a line above it that says how many runs are missing.
@@ -82,9 +95,9 @@ def table(study: Study, cells: Sequence[Cell], *, heads: str = "best") -> str:
     columns = ["data", "preset", "switch", "head", *study.metrics, "seeds", "steps", "s", "GiB"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for cell in cells:
-        for head in cell.heads if heads == "all" else cell.heads[-1:]:
+        for head in cell.heads if heads == "all" else (cell.best,):
             row = [cell.data, cell.preset, cell.switch, head]
-            row += [_spread(cell.values(head, metric)) for metric in study.metrics]
+            row += [mean_and_spread(cell.values(head, metric)) for metric in study.metrics]
             row += [str(len(cell.results)), f"{_mean(cell, 'steps'):.0f}"]
             row += [f"{_mean(cell, 'train_seconds'):.0f}", f"{_mean(cell, 'peak_gib'):.2f}"]
             lines.append("| " + " | ".join(row) + " |")
@@ -126,6 +139,7 @@ def _deviation(values: np.ndarray) -> float | None:
     return float(values.std(ddof=1)) if len(values) > 1 else None
 
 
-def _spread(values: np.ndarray) -> str:
+def mean_and_spread(values: np.ndarray) -> str:
+    """As the table has it: the mean, and the standard deviation where there are several values."""
     deviation = _deviation(values)
     return f"{values.mean():.2f}" + ("" if deviation is None else f" ±{deviation:.2f}")

@@ -181,7 +181,7 @@ def _run(
         },
     )
     if not study.keep_models:
-        for place in (folder.models, folder.checkpoints):
+        for place in (folder.models, folder.checkpoints, folder.path / "answers"):
             shutil.rmtree(place, ignore_errors=True)
 
 

@@ -1,0 +1,23 @@
+"""Results that are kept with the code: whole, and the figures that the documents give."""
+
+from pathlib import Path
+
+import pytest
+
+from umpteen.study.plan import read_study
+from umpteen.study.results import mean_and_spread, read_cells
+
+ROOT = Path(__file__).parents[2]
+KEPT = sorted((ROOT / "bench" / "studies" / "done").iterdir())
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
+def test_kept_results_are_whole_and_the_documents_give_their_figures(folder):
+    study = read_study(ROOT / "bench" / "studies" / f"{folder.name}.toml", {"mdn": "x"})
+    cells = read_cells(study, folder)
+    assert sum(len(cell.results) for cell in cells) == len(study.runs())
+    said = (ROOT / "docs" / "results.md").read_text("utf-8")
+    for cell in cells:
+        for metric in ("P@1", "P@5", "PSP@1", "PSP@5"):
+            figure = mean_and_spread(cell.values(cell.best, metric))
+            assert figure in said, (cell.switch, metric, figure)
