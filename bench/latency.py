@@ -1,12 +1,15 @@
 """The time from one text to its labels on one thread, and where it goes.
 
     python bench/latency.py RUN DATA [--split test] [--head combined] [-k 10] [--texts 1000]
+    python bench/latency.py ENCODER DATA --untrained
                             [--factory HNSW32_SQ8,RFlat IVF1024,Flat] [--effort 64 128]
                             [--cpu-time]
 
 For the exact index and for faiss indexes built on the spot: the median and the 95th percentile of
 one `Predictor.predict` of one text, its parts (tokens, encoder, search), and the share of the exact
 top k that comes back. --cpu-time counts this thread's time alone, for a machine that is not idle.
+--untrained takes a Hugging Face folder and puts two heads of 256 on it: time does not depend on
+what they have learnt. Label vectors are then both heads' of the label texts.
 """
 
 import argparse
@@ -28,6 +31,26 @@ def clock(function, inputs, now=time.perf_counter):
         function(given)
         times.append(1000 * (now() - start))
     return np.array(times)
+
+
+def untrained(folder, data):
+    """A predictor with both heads as they begin, on an encoder's folder."""
+    from umpteen.data.tokens import TokenStore, encode
+    from umpteen.model.model import Model
+    from umpteen.model.storage import Reading
+    from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
+    from umpteen.model.vectors import query_search_vectors
+
+    torch.manual_seed(0)
+    encoder = TransformerEncoder(load_network(folder))
+    heads = ("dual", "classifier")
+    model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
+    tokenizer = load_tokenizer(folder)
+    tokens = encode(data.labels.texts, tokenizer, max_tokens=32)
+    vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets))
+    reading = Reading("title", 32, data.labels.fingerprint)
+    counts = np.zeros(len(data.labels), np.int64)
+    return Predictor(model, tokenizer, reading, data.labels, vectors, counts)
 
 
 def indexes(given, vectors):
@@ -52,12 +75,17 @@ def main():
     )
     parser.add_argument("--effort", nargs="*", type=int, default=[128])
     parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--untrained", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     now = time.thread_time if given.cpu_time else time.perf_counter
-    predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
+    data = load_dataset(given.data)
+    if given.untrained:
+        predictor = untrained(given.run, data)
+    else:
+        predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
     head = given.head or predictor.vector_heads[-1]
-    texts = list(load_dataset(given.data)[given.split].texts()[: given.texts])
+    texts = list(data[given.split].texts()[: given.texts])
     columns = predictor.columns(head)
     clock(predictor.vectors, [[text] for text in texts[:50]])
     encode = np.median(clock(predictor.vectors, [[text] for text in texts], now))

@@ -28,7 +28,7 @@ def feed_forward(x, *others, **options):
     ones, zeros = torch.ones_like(others[-1]), torch.zeros_like(others[-1])
     mean, inverse = torch.zeros(len(x), device=DEVICE), torch.ones(len(x), device=DEVICE)
     made_of = ((x.detach(), mean, inverse), ones, zeros)
-    return fused_feed_forward.feed_forward(x, *others, made_of=made_of, **options)
+    return fused_feed_forward.feed_forward(x, *others, made_of=made_of, **options)[0]
 
 
 def plain(x, up, up_bias, down, down_bias, weight, shift, *, kept=1.0):
@@ -36,10 +36,12 @@ def plain(x, up, up_bias, down, down_bias, weight, shift, *, kept=1.0):
     return layer_norm(added + x, x.shape[1:], weight, shift, 1e-5)
 
 
+@pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize(("count", "width", "inner"), [(1, 16, 20), (67, 24, 130), (33, 40, 257)])
-def test_it_equals_the_plain_block(count, width, inner, monkeypatch):
+def test_it_equals_the_plain_block(count, width, inner, keep, monkeypatch):
     from umpteen.compute import fused_feed_forward
 
+    monkeypatch.setattr(fused_feed_forward, "KEEP_INNER", keep)
     monkeypatch.setattr(fused_feed_forward, "STRIPES", 2)  # so that one has several rounds to go
 
     given = inputs(count, width, inner)

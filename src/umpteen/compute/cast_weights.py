@@ -17,14 +17,14 @@ class _Cast(torch.autograd.Function):
         ctx.rows = [[len(p) for p in group] for group in groups]
         ctx.like = parameters[0].dtype
         out = [g[0].new_empty(sum(map(len, g)), *g[0].shape[1:], dtype=dtype) for g in groups]
-        parts = [part for o, rows in zip(out, ctx.rows, strict=True) for part in o.split(rows)]
+        parts = _parts(out, ctx.rows)
         torch._foreach_copy_(parts, list(parameters))
         return tuple(out)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        parts = list(chain(*(g.split(rows) for g, rows in zip(gradients, ctx.rows, strict=True))))
+        parts = _parts(gradients, ctx.rows)
         out = [torch.empty_like(part, dtype=ctx.like) for part in parts]
         torch._foreach_copy_(out, parts)
         return (None, None, *out)
@@ -44,6 +44,12 @@ def cast_weights(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype) -> list
     """
     parameters = [p for group in groups for p in group]
     return list(_Cast.apply(dtype, [len(group) for group in groups], *parameters))
+
+
+def _parts(joined: Sequence[Tensor], rows: list[list[int]]) -> list[Tensor]:
+    """Each tensor cut where its parameters meet; most are of one."""
+    pairs = zip(joined, rows, strict=True)
+    return list(chain(*([j] if len(own) == 1 else j.split(own) for j, own in pairs)))
 
 
 def _split(parameters: Sequence[Tensor], sizes: list[int]) -> list[Sequence[Tensor]]:

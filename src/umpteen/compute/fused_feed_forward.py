@@ -1,9 +1,9 @@
 """A transformer's feed-forward block with its norm: what is cheap is made again in backward.
 
-Between the two matrix products lies the widest tensor of a layer. Only what goes into the
-activation is kept; backward makes the activation again in the pass that needs its gradient anyway,
-and sums the bias gradient in the same pass. The block's input is made again from what the norm
-before it keeps.
+Between the two matrix products lies the widest tensor of a layer. None of it is kept: backward
+makes the block's input again from what the norm before it keeps, what goes into the activation by
+one product, and what comes out in the pass that needs its gradient anyway. That pass sums the
+gradient of the bias too.
 """
 
 # Types of a kernel's arguments are the compiler's to find.
@@ -23,6 +23,9 @@ from torch.nn.functional import gelu
 from umpteen.compute.fused_norm import Kept, norm_again, norm_backward, norm_forward
 
 ROWS, COLUMNS, STRIPES = 8, 128, 128
+KEEP_INNER = False
+"""Whether to keep what goes into the activation after all: a ninth of the layer's products less,
+for nearly twice what is kept of it. Turned on to compare."""
 
 
 @triton.jit(do_not_specialize=["count"])  # which differs from batch to batch
@@ -49,21 +52,24 @@ def _gelu_backward(
     tl.store(partial + stripe * width + columns, tl.sum(sums, axis=0), mask=wide)
 
 
-def gelu_backward_(before: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+def gelu_backward_(
+    before: Tensor, gradient: Tensor, *, keep: bool = False
+) -> tuple[Tensor, Tensor]:
     """Turn the gradient of ``gelu(before)`` into that of ``before``, in place.
 
     Args:
-        before: (N, width), contiguous.
+        before: (N, width), contiguous; overwritten with the result.
         gradient: (N, width), contiguous; overwritten.
+        keep: Whether to leave ``before`` as it is.
 
     Returns:
         ``gelu(before)`` (N, width), and the gradient's sum over rows (width,) in float32.
     """
     count, width = before.shape
-    after = torch.empty_like(before)
-    stripes = min(STRIPES, triton.cdiv(count, ROWS))
+    after = torch.empty_like(before) if keep else before
+    stripes = min(STRIPES, -(-count // ROWS))
     partial = torch.empty(stripes, width, dtype=torch.float32, device=before.device)
-    _gelu_backward[(triton.cdiv(width, COLUMNS), stripes)](
+    _gelu_backward[(-(-width // COLUMNS), stripes)](
         before, gradient, after, partial, count, width, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=4
     )
     return after, partial.sum(dim=0)
@@ -75,36 +81,43 @@ class _FeedForward(torch.autograd.Function):
         ctx: Any, x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor,
         weight: Tensor, shift: Tensor, eps: float, rate: float, seed: Tensor | None,
         total: Tensor, means: Tensor, inverses: Tensor, first_weight: Tensor, first_shift: Tensor,
-    ) -> Tensor:  # fmt: skip
+    ) -> tuple[Tensor, ...]:  # fmt: skip
         before = torch.addmm(up_bias, x, up.T)
+        after = gelu(before) if KEEP_INNER else torch.ops.aten.gelu_(before)
         out, kept_back = norm_forward(
-            gelu(before) @ down.T, down_bias, x, weight, shift,
+            after @ down.T, down_bias, x, weight, shift,
             eps=eps, rate=rate, seed=seed, dtype=x.dtype,
         )  # fmt: skip
-        seeds = [] if seed is None else [seed]
         made_of = (total, means, inverses, first_weight, first_shift)
-        ctx.save_for_backward(*made_of, up, down, weight, before, *kept_back, *seeds)
+        inner = before if KEEP_INNER else None
+        ctx.save_for_backward(*made_of, up, up_bias, down, weight, *kept_back, seed, inner)
         ctx.rate = rate
-        return out
+        ctx.mark_non_differentiable(*kept_back)
+        ctx.set_materialize_grads(False)
+        return out, *kept_back
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if gradient is None:
+            return (None,) * 15
         total, means, inverses, first_weight, first_shift, *saved = ctx.saved_tensors
-        up, down, weight, before, *saved = saved
-        kept_back, seeds = (saved[0], saved[1], saved[2]), saved[3:]
+        up, up_bias, down, weight, *kept_back, seed, inner = saved
         to_values, to_x, to_weight, to_shift, to_down_bias = norm_backward(
-            gradient, weight, kept_back, rate=ctx.rate,
-            seed=seeds[0] if seeds else None, dtype=up.dtype, has_bias=True,
+            gradient, weight, tuple(kept_back), rate=ctx.rate, seed=seed, dtype=up.dtype,
+            has_bias=True,
         )  # fmt: skip
+        x = norm_again((total, means, inverses), first_weight, first_shift)
+        before = torch.addmm(up_bias, x, up.T) if inner is None else inner
         to_before = to_values @ down
-        after, to_up_bias = gelu_backward_(before, to_before)
+        after, to_up_bias = gelu_backward_(before, to_before, keep=inner is not None)
         to_down = to_values.T @ after
-        to_up = to_before.T @ norm_again((total, means, inverses), first_weight, first_shift)
+        del before, after
+        to_up = to_before.T @ x
         # Last: without dropout to_values is this same tensor.
         to_x.addmm_(to_before, up)
-        up_bias = to_up_bias.to(up.dtype)
-        gradients = (to_x, to_up, up_bias, to_down, to_down_bias, to_weight, to_shift)
+        gradients = (to_x, to_up, to_up_bias.to(up.dtype), to_down, to_down_bias, to_weight,
+                     to_shift)  # fmt: skip
         return gradients + (None,) * 8
 
 
@@ -112,7 +125,7 @@ def feed_forward(
     x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, weight: Tensor,
     shift: Tensor, *, made_of: tuple[Kept, Tensor, Tensor], eps: float, rate: float = 0.0,
     seed: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> tuple[Tensor, Kept]:  # fmt: skip
     """The second half of a transformer's layer.
 
     Equals ``layer_norm(x + dropout(linear(gelu(linear(x, up, up_bias)), down, down_bias)))``, the
@@ -133,11 +146,11 @@ def feed_forward(
         seed: (1,) int64 on the device, with a rate above 0. The same seed drops the same.
 
     Returns:
-        (N, width) in x's dtype.
+        (N, width) in x's dtype, and what its norm keeps, from which ``norm_again`` makes it anew.
     """
     if rate == 0:
         seed = None
     kept_back, first_weight, first_shift = made_of
     arguments = (x, up, up_bias, down, down_bias, weight, shift, eps, rate, seed)
-    out: Tensor = _FeedForward.apply(*arguments, *kept_back, first_weight, first_shift)
-    return out
+    out, *kept_here = _FeedForward.apply(*arguments, *kept_back, first_weight, first_shift)
+    return out, (kept_here[0], kept_here[1], kept_here[2])

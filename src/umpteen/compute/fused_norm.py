@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -115,6 +116,7 @@ def _again(
     tl.store(out + places, y.to(out.dtype.element_ty), mask=inside)
 
 
+@cache
 def _shape(width: int, elements: int) -> dict[str, int]:
     """The constants of a kernel that holds so many elements at once, or one row if that is more."""
     block = max(16, triton.next_power_of_2(width))
@@ -133,7 +135,7 @@ def norm_forward(
     inverse = torch.empty_like(mean)
     shape = _shape(width, 2048)
     unused = weight
-    _forward[(triton.cdiv(count, shape["ROWS"]),)](
+    _forward[(-(-count // shape["ROWS"]),)](
         values, unused if bias is None else bias, residual, weight, shift, out, total,
         mean, inverse, unused if seed is None else seed,
         count, drop_threshold(rate), 1.0 / (1.0 - rate), eps,
@@ -148,7 +150,7 @@ def norm_again(kept_back: Kept, weight: Tensor, shift: Tensor) -> Tensor:
     count, width = total.shape
     shape = _shape(width, 2048)
     out = torch.empty_like(total)
-    _again[(triton.cdiv(count, shape["ROWS"]),)](
+    _again[(-(-count // shape["ROWS"]),)](
         total, means, inverses, weight, shift, out, count, num_warps=4, **shape
     )
     return out
@@ -165,7 +167,7 @@ def norm_backward(
     total, means, inverses = kept_back
     count, width = total.shape
     shape = _shape(width, 1024)
-    programs = min(PROGRAMS, triton.cdiv(count, shape["ROWS"]))
+    programs = min(PROGRAMS, -(-count // shape["ROWS"]))
     to_residual = torch.empty(count, width, dtype=dtype, device=total.device)
     to_values = torch.empty_like(to_residual) if rate > 0 else to_residual
     partial = torch.empty(programs, 3, width, dtype=torch.float32, device=total.device)

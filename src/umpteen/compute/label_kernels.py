@@ -151,9 +151,9 @@ class KernelSummary:
 
     def _layout(self, scores: Tensor) -> tuple[tuple[int, int], Tensor]:
         n_labels, n_queries = scores.shape
-        strips = max(1, triton.cdiv(n_labels, STRIP))
+        strips = max(1, -(-n_labels // STRIP))
         parts = scores.new_empty(strips, n_queries, dtype=torch.float32)
-        return (strips, triton.cdiv(n_queries, COLS)), parts
+        return (strips, -(-n_queries // COLS)), parts
 
 
 KERNELS = {"logsumexp": KernelSummary(softplus=False), "softplus": KernelSummary(softplus=True)}

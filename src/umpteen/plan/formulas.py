@@ -16,6 +16,8 @@ POOL_SHARE = 0.65
 batches of 1,000: some 6,000 of 9,000)."""
 SCORE_COPIES = 6
 """(B, C) tensors in float32 alive at once for a head: scores, both directions, their gradients."""
+AGAIN = 1 / 3
+"""Of a forward pass: the products that backward makes again, 4 of a layer's 12 h squared."""
 SLACK = 1.1
 """What the allocator holds beyond what is asked for."""
 VECTOR_BYTES = {"fp32": 4, "bf16": 2}
@@ -87,14 +89,14 @@ def encoder_states(job: Job) -> float:
 def token_bytes(job: Job) -> float:
     """What backward needs of a token, in all layers.
 
-    Of a layer of a packed encoder: its input, queries, keys and values, attention's result, and
-    sums and norms of both halves, 8 h; what goes into the activation, f. Nothing of dropout.
+    Of a layer of a packed encoder: queries, keys and values, and the sums before both norms, 5 h;
+    all else is made again. Nothing of dropout.
     """
     shape = job.encoder
     size = 2 if job.bf16 else 4
     if shape.frugal:
         return 4.0 * shape.hidden
-    return shape.layers * size * float(8 * shape.hidden + shape.inner)
+    return shape.layers * size * 5.0 * shape.hidden
 
 
 def step_tokens(job: Job) -> float:
@@ -120,9 +122,18 @@ def trained_tokens(job: Job) -> float:
 
 
 def activations(job: Job) -> float:
-    """Of the step's tokens; of texts, some vectors of h and D in float32."""
-    texts = step_tokens(job) / job.tokens
-    return step_tokens(job) * token_bytes(job) + texts * 4 * (4 * job.encoder.hidden + 6 * job.dim)
+    """Of the step's tokens; of texts, some vectors of h and D in float32.
+
+    And of the one layer that goes backward: what was made again and the gradients of it, two of f
+    and six of h; the token and position vectors in float32.
+    """
+    texts, shape = step_tokens(job) / job.tokens, job.encoder
+    passing = 0.0
+    if not shape.frugal:
+        size = 2 if job.bf16 else 4
+        passing = size * (2.0 * shape.inner + 6 * shape.hidden) + 8.0 * shape.hidden
+    kept = step_tokens(job) * (token_bytes(job) + passing)
+    return kept + texts * 4 * (4 * shape.hidden + 6 * job.dim)
 
 
 def scores(job: Job) -> float:
@@ -203,7 +214,7 @@ def host_texts(job: Job) -> float:
 # -- floating point operations, of all devices together -----------------------------------------
 
 
-def encode(job: Job, texts: float, passes: int) -> float:
+def encode(job: Job, texts: float, passes: float) -> float:
     """2 operations for each weight and token and pass; attention 4 t h for each token and layer.
 
     A pass forward is 1, a backward one 2.
@@ -225,8 +236,9 @@ def step_operations(job: Job) -> float:
     labels = pool_labels(job) if job.dual else 0
     total = 0.0
     if not job.frozen:
-        total += encode(job, job.batch, 3)
-        total += encode(job, labels, 4 if job.scope == "all" else 3)
+        backward = 3 + AGAIN * (not job.encoder.frugal)
+        total += encode(job, job.batch, backward)
+        total += encode(job, labels, backward + (job.scope == "all"))
     total += 6.0 * (job.batch + labels) * job.encoder.hidden * job.dim
     products = 8.0 if job.scope == "all" else 6.0
     scored = job.labels if job.scope == "bank" and job.dual else labels
@@ -257,9 +269,9 @@ def reached(job: Job, machine: Machine) -> float:
 def step_seconds(job: Job, machine: Machine) -> float:
     """Operations at the share of the device's rate that a step reaches, bytes at its bandwidth.
 
-    Element-wise work reads and writes what backward keeps of each token about three times.
+    Element-wise work passes over a token's vectors some 56 times a layer, forward and backward.
     """
-    moved = step_bytes(job) + 3 * trained_tokens(job) * token_bytes(job)
+    moved = step_bytes(job) + 11 * trained_tokens(job) * token_bytes(job)
     return (
         step_operations(job) / job.gpus / reached(job, machine)
         + moved / machine.bandwidth

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from umpteen.training.mixup import Mix, Mixing
 from umpteen.types import Ragged
 
 Rows = NDArray[np.int64]
+THREAD_NAME = "umpteen-batches"
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ class BatchMaker:
 
 def made_ahead(
     make: Callable[[Rows, int], Batch], plan: Sequence[Rows], *, start: int, first_step: int
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """``make`` of every entry of a plan from ``start`` on, by a thread that keeps two ready."""
-    with ThreadPoolExecutor(max_workers=1) as worker:
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME) as worker:
         waiting: list[Future[Batch]] = []
         for ahead in range(start, min(start + 2, len(plan))):
             waiting.append(worker.submit(make, plan[ahead], first_step + ahead - start))

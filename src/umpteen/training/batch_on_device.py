@@ -106,8 +106,10 @@ class DeviceBatchMaker:
 
     def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
         """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""
-        for batch in made_ahead(self._make, plan, start=start, first_step=first_step):
-            yield self._taken_over(batch)
+        made = made_ahead(self._make, plan, start=start, first_step=first_step)
+        with contextlib.closing(made):  # its thread ends with this, whoever still looks at it
+            for batch in made:
+                yield self._taken_over(batch)
 
     def _make(self, queries: Rows, step: int) -> Batch:
         """The batch, to be used only after its event, if it has one."""

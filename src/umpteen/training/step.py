@@ -44,14 +44,16 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     # Heads and scores in float32 at least: at a temperature of 0.05 a cosine in bfloat16 is off by
     # up to 0.004 / 0.05 = 0.08 in the exponent.
     encoded = at_least_float32(encoded)
-    n_queries = len(batch.queries)
-    queries = encoded[:n_queries] if batch.mix is None else batch.mix.vectors(encoded)
+    # A split and not two slices: backward joins gradients, where slices would fill zeros and add.
+    queries, others = encoded.tensor_split([len(batch.queries)])
+    if batch.mix is not None:
+        queries = batch.mix.vectors(encoded)
     share = dual_share(model, losses)
     total = torch.zeros((), device=device)
     if "dual" in model.heads and share > 0:
-        total = total + share * _dual_loss(model, batch, losses, queries, encoded[n_queries:])
+        total = total + share * _dual_loss(model, batch, losses, queries, others)
     if "classifier" in model.heads and share < 1:
-        texts = None if model.label_side == "free" else encoded[n_queries:]
+        texts = None if model.label_side == "free" else others
         total = total + (1 - share) * classifier_loss(model, batch, losses, queries, texts)
     return total
 
