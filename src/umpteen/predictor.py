@@ -115,7 +115,7 @@ class Predictor:
         model_folder = folder.model(which)
         if model_folder.name == UNTRAINED:
             raise RunError(f"{folder.path} holds no trained model yet; continue it with --resume")
-        model, tokenizer, reading = load_model(model_folder)
+        model, tokenizer, reading = load_model(model_folder, mapped=True)
         labels, counts = folder.read_labels(reading.label_fingerprint)
         place = choose_device(device)
         vectors = load_vectors(model_folder, model)
@@ -332,10 +332,14 @@ class Predictor:
         if name not in self._indexes:
             vectors = self._vectors[:, self.columns(name)]
             if not isinstance(vectors, torch.Tensor):
-                vectors = torch.from_numpy(np.array(vectors))  # a memory map is read-only
+                vectors = torch.from_numpy(vectors)  # shared with its file, where it has one
             device = next(self.model.parameters()).device
+            many = len(vectors) >= MANY_LABELS
+            if many and device.type == "cpu":
+                # As they lie in the file: not read, checked or copied before they are searched.
+                self._indexes[name] = ExactIndex(vectors)
+                return self._indexes[name]
             # Worth a copy in half the bytes where there are many labels; the answers are the same.
-            many = device.type == "cuda" and len(vectors) >= MANY_LABELS
             first_pass = "bfloat16" if many else None
             self._indexes[name] = ExactIndex.build(vectors.to(device), first_pass=first_pass)
         return self._indexes[name]

@@ -28,6 +28,7 @@ from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, LabelMismatch, RunError
 from umpteen.files import atomic_file, leftovers, read_json, write_json
 
+LINES_AT_ONCE = 10_000
 UNTRAINED = "epoch-0000"
 """The model folder of a run that has not finished an epoch."""
 
@@ -161,7 +162,13 @@ class RunFolder:
         file = self.path / "labels.jsonl"
         try:
             # Not splitlines(): a text may hold other line breaks than ours.
-            lines = [json.loads(line) for line in file.read_text("utf-8").split("\n") if line]
+            # One call for many lines: a call for each takes three times as long.
+            written = [line for line in file.read_text("utf-8").split("\n") if line]
+            lines = [
+                line
+                for start in range(0, len(written), LINES_AT_ONCE)
+                for line in json.loads(f"[{','.join(written[start : start + LINES_AT_ONCE])}]")
+            ]
             has_contents = any("content" in line for line in lines)
             labels = LabelSet(
                 [line["id"] for line in lines],

@@ -159,3 +159,21 @@ def test_a_classifier_on_the_dual_head_stays_one(tokenizer, tmp_path):
     (tmp_path / "model" / "model.json").write_text(json.dumps(about))
     with pytest.raises(RunError, match="missing .*classifier_head.linear"):
         load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("dual_only", [False, True])
+def test_mapped_label_vectors_are_those_of_the_file(tiny_data, tmp_path, dual_only):
+    from small_runs import fit
+
+    from umpteen.model.storage import load_model
+    from umpteen.runs import RunFolder
+
+    changes = ("model.heads=['dual']",) if dual_only else ()
+    fit(tiny_data, tmp_path / "run", "train.epochs=1", *changes)
+    folder = RunFolder(tmp_path / "run").model("best")
+    (whole, _, _), (lazy, _, _) = load_model(folder), load_model(folder, mapped=True)
+    assert lazy.n_labels == whole.n_labels == 40
+    theirs = lazy.state_dict()
+    assert set(theirs) == set(whole.state_dict())
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, theirs[name]), name

@@ -6,8 +6,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice, repeat
 
 from umpteen.errors import DataError, LabelMismatch
+
+FIELDS_AT_ONCE = 30_000
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,13 @@ class LabelSet:
     def fingerprint(self) -> str:
         """A digest of ids and texts in their order."""
         digest = hashlib.sha256()
-        contents = self.contents if self.contents is not None else [""] * len(self.ids)
-        for fields in zip(self.ids, self.titles, contents, strict=True):
-            for field in fields:
-                raw = field.encode("utf-8", "surrogatepass")
-                digest.update(len(raw).to_bytes(8, "little"))
-                digest.update(raw)
+        contents = self.contents if self.contents is not None else repeat("")
+        fields = chain.from_iterable(zip(self.ids, self.titles, contents, strict=False))
+        raw = (field.encode("utf-8", "surrogatepass") for field in fields)
+        # Many at once: a million calls of update would take most of a start's time.
+        while some := list(islice(raw, FIELDS_AT_ONCE)):
+            sizes = [len(each).to_bytes(8, "little") for each in some]
+            digest.update(b"".join(chain.from_iterable(zip(sizes, some, strict=True))))
         return digest.hexdigest()[:32]
 
     def require_same(self, other: LabelSet, *, ours: str, theirs: str) -> None:

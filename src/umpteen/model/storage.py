@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from umpteen.errors import RunError
 from umpteen.files import atomic_folder, read_json, write_json
@@ -82,8 +83,13 @@ def save_model(
         )
 
 
-def load_model(folder: Path) -> tuple[Model, Any, Reading]:
+def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Reading]:
     """Read a model folder.
+
+    Args:
+        folder: The folder.
+        mapped: Whether label vectors stay in their file until they are used, which for a million
+            labels saves gigabytes and seconds; not for training, which would write to them.
 
     Returns:
         The model on the CPU in evaluation mode, its tokenizer, and how it reads texts.
@@ -95,6 +101,8 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
     version = about.get("format") if isinstance(about, dict) else None
     if version != FORMAT:
         raise RunError(f"{folder}: model format {version!r}, expected {FORMAT}")
+    # A table of zeros of that size would take a second to make, only to be thrown away.
+    lazy = mapped and isinstance(about, dict) and about.get("label_side", "free") == "free"
     try:
         encoder_class = resolve(ENCODERS, about["encoder"]["kind"], kind="encoder")
         encoder = encoder_class.load(folder / "encoder", about["encoder"]["options"])
@@ -102,7 +110,7 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
             encoder,
             heads=tuple(about["heads"]),
             dim=about["dim"],
-            n_labels=about["n_labels"],
+            n_labels=1 if lazy else about["n_labels"],
             dropout=about["dropout"],
             label_dropout=about["label_dropout"],
             learn_temperatures=about["learn_temperatures"],
@@ -125,12 +133,28 @@ def load_model(folder: Path) -> tuple[Model, Any, Reading]:
         )
     try:
         # Not strict, since the encoder's weights are loaded already; all the rest is in heads.
+        if lazy:
+            _map_label_vectors(model, heads, about["n_labels"])
         model.load_state_dict(heads, strict=False)
     except RuntimeError as error:
         raise RunError(
             f"{folder / 'heads.safetensors'} does not fit model.json: {error}"
         ) from error
     return model.eval(), tokenizer, reading
+
+
+def _map_label_vectors(model: Model, heads: dict[str, Tensor], n_labels: int) -> None:
+    """Give a model the label vectors of a file as they are there; takes them out of ``heads``."""
+    model.n_labels = n_labels
+    if model.label_vectors is None:
+        return
+    vectors = heads.pop("label_vectors")
+    if vectors.shape != (n_labels, model.dim) or vectors.dtype != model.label_vectors.dtype:
+        raise RuntimeError(
+            f"label_vectors are {tuple(vectors.shape)} {vectors.dtype}, expected "
+            f"{(n_labels, model.dim)} {model.label_vectors.dtype}"
+        )
+    model.label_vectors = nn.Parameter(vectors)
 
 
 def _read_tokenizer(file: Path) -> Tokenizer:
@@ -150,7 +174,8 @@ def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
     """
     file = folder / "vectors.npy"
     try:
-        vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
+        # "c": torch wants writable memory; what it would write never reaches the file.
+        vectors: NDArray[np.float32] = np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     expected = (model.n_labels, model.dim * len(model.heads))
