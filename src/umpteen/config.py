@@ -231,6 +231,8 @@ class MemoryConfig:
     """``auto`` keeps them where there is a fused answer to use them; ``none`` keeps nothing."""
     most: int = 500_000
     """Remember at most this many, drawn at random."""
+    texts: bool = True
+    """Whether the beginnings of their texts are kept too, to be shown beside answers."""
 
 
 @dataclass(frozen=True)

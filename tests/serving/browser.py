@@ -1,141 +1,180 @@
-"""A headless Chromium driven over a pipe by its own protocol; no package is needed."""
+"""Chromium without a window, driven over a pipe by the DevTools protocol. Standard library only."""
 
 import base64
+import fcntl
+import itertools
 import json
 import os
+import queue
 import shutil
 import subprocess
+import sys
+import threading
 import time
-from pathlib import Path
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def find():
-    """Where Chromium is, or None."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+FLAGS = (
+    "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
+    "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--mute-audio",
+    "--no-default-browser-check", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)  # fmt: skip
+# Chromium reads commands from descriptor 3 and writes to 4.
+LAUNCH = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
+KEYS = {
+    "Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), "ArrowDown": (40, ""),
+    "ArrowUp": (38, ""), "End": (35, ""), "Home": (36, ""),
+}  # fmt: skip
 
 
 class Browser:
-    """One page of one Chromium.
+    """One process; pages are opened in it."""
 
-    ``problems`` gathers what a person would find in the console: exceptions, errors, refusals by
-    the content policy; and ``requests`` every address the page asked for.
-    """
+    def __init__(self, folder):
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+        # Away from 3 and 4, which are to be overwritten.
+        passed = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (theirs_in, theirs_out)]
+        command = [sys.executable, "-c", LAUNCH, *map(str, passed), CHROMIUM, *FLAGS]
+        self.process = subprocess.Popen(
+            [*command, f"--user-data-dir={folder}", "about:blank"],
+            pass_fds=passed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        for fd in (theirs_in, theirs_out, *passed):
+            os.close(fd)
+        self._out, self._in = os.fdopen(ours_out, "wb", 0), os.fdopen(ours_in, "rb", 0)
+        self._numbers, self._answers, self._listeners = itertools.count(1), {}, {}
+        threading.Thread(target=self._listen, daemon=True).start()
 
-    def __init__(self, profile: Path):
-        to_read, to_write = os.pipe(), os.pipe()
+    def _listen(self):
+        waiting = b""
+        while part := self._in.read(1 << 16):
+            *whole, waiting = (waiting + part).split(b"\0")
+            for line in whole:
+                message = json.loads(line)
+                if "id" in message:
+                    self._answers.pop(message["id"]).put(message)
+                elif listener := self._listeners.get(message.get("sessionId")):
+                    listener(message["method"], message["params"])
 
-        def arrange():
-            # The protocol speaks on descriptors 3 and 4; copies first, for they may be in use.
-            first, second = os.dup(to_read[0]), os.dup(to_write[1])
-            os.dup2(first, 3)
-            os.dup2(second, 4)
+    def call(self, method, session=None, /, **params):
+        number, box = next(self._numbers), queue.Queue()
+        self._answers[number] = box
+        message = {"id": number, "method": method, "params": params}
+        if session is not None:
+            message["sessionId"] = session
+        self._out.write(json.dumps(message).encode() + b"\0")
+        answer = box.get(timeout=30)
+        assert "error" not in answer, (method, answer["error"])
+        return answer["result"]
 
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        flags += ["--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
-        self._process = subprocess.Popen(
-            [find(), *flags, "about:blank"],
-            preexec_fn=arrange,
-            close_fds=False,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(to_read[0])
-        os.close(to_write[1])
-        self._out, self._in = to_read[1], to_write[0]
-        self._left, self._number, self._session = b"", 0, None
-        self.problems, self.requests = [], []
-        targets = self("Target.getTargets")["targetInfos"]
-        page = next(each for each in targets if each["type"] == "page")
-        opened = self("Target.attachToTarget", targetId=page["targetId"], flatten=True)
-        self._session = opened["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self(f"{domain}.enable")
-
-    def __call__(self, method, **fields):
-        """Call a method of the protocol."""
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": fields}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._out, json.dumps(message).encode() + b"\0")
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]
-        raise TimeoutError(method)
-
-    def _next(self):
-        while b"\0" not in self._left:
-            got = os.read(self._in, 1 << 16)
-            if not got:
-                raise ConnectionError("Chromium is gone")
-            self._left += got
-        line, _, self._left = self._left.partition(b"\0")
-        message = json.loads(line)
-        event, fields = message.get("method"), message.get("params", {})
-        if event == "Runtime.exceptionThrown":
-            self.problems.append(fields["exceptionDetails"].get("exception", fields))
-        elif event == "Log.entryAdded" and fields["entry"]["level"] == "error":
-            self.problems.append(fields["entry"]["text"])
-        elif event == "Network.requestWillBeSent":
-            self.requests.append(fields["request"]["url"])
-        return message
-
-    def run(self, script):
-        """The value of an expression in the page; promises are waited for."""
-        found = self("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
-
-    def wait_for(self, script, seconds=30):
-        """Wait until an expression is true."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if value := self.run(script):
-                return value
-            time.sleep(0.03)
-        raise AssertionError(f"never came true: {script}")
-
-    def open(self, url):
-        self("Page.navigate", url=url)
-        self.wait_for("document.readyState === 'complete'")
-
-    def key(self, key, code=None, *, modifiers=0, text=None):
-        """Press a key as a person does."""
-        fields = {"key": key, "code": code or key, "modifiers": modifiers}
-        codes = {"Enter": 13, "Tab": 9}
-        if key in codes:
-            fields["windowsVirtualKeyCode"] = codes[key]
-        if text:
-            fields["text"] = text
-        self("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **fields)
-        self("Input.dispatchKeyEvent", type="keyUp", **fields)
-
-    def type(self, text):
-        self("Input.insertText", text=text)
-
-    def look(self, *, width, height, dark=False):
-        """Set the size of the screen and the colours the person prefers."""
-        mobile = width < 600
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
-        self("Emulation.setDeviceMetricsOverride", **size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self("Emulation.setEmulatedMedia", features=[scheme])
-
-    def picture(self, path: Path):
-        shot = self("Page.captureScreenshot", format="png", captureBeyondViewport=False)
-        path.write_bytes(base64.b64decode(shot["data"]))
+    def open(self):
+        return Page(self)
 
     def close(self):
-        os.close(self._out)
-        self._process.terminate()
         try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._in)
+            self.call("Browser.close")
+            self.process.wait(10)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+
+class Page:
+    """A tab that remembers its complaints and its requests."""
+
+    def __init__(self, browser):
+        self.browser = browser
+        # A context of its own: no storage is shared with other pages.
+        context = browser.call("Target.createBrowserContext")["browserContextId"]
+        target = browser.call("Target.createTarget", url="about:blank", browserContextId=context)
+        self._target = target["targetId"]
+        attached = browser.call("Target.attachToTarget", targetId=self._target, flatten=True)
+        self._session = attached["sessionId"]
+        self.complaints, self.requests = [], []
+        browser._listeners[self._session] = self._hear
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.size(1200, 900)
+
+    def _hear(self, method, params):
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(params["exceptionDetails"]["exception"].get("description", ""))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.complaints.append(str(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(f"{params['entry']['source']}: {params['entry']['text']}")
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+
+    def call(self, method, /, **params):
+        return self.browser.call(method, self._session, **params)
+
+    def js(self, expression):
+        """The value of an expression, awaited."""
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait(self, expression, seconds=20):
+        """Wait until an expression is true; its value."""
+        end = time.monotonic() + seconds
+        while True:
+            value = self.js(f"((v) => v instanceof Node || v)({expression})")
+            if value:
+                return value
+            assert time.monotonic() < end, (expression, self.js("document.body.innerText"))
+            time.sleep(0.02)
+
+    def go(self, url):
+        self.call("Page.navigate", url=url)
+        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def text(self, selector):
+        return self.js(f"document.querySelector({selector!r})?.innerText ?? ''")
+
+    def texts(self, selector):
+        return self.js(f"[...document.querySelectorAll({selector!r})].map(e => e.innerText)")
+
+    def click(self, selector):
+        """Where a person would: in the middle of the element, scrolled into view."""
+        x, y = self.wait(
+            f"(() => {{ const e = document.querySelector({selector!r});"
+            " if (!e || e.disabled || !e.getClientRects().length) return null;"
+            " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
+            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def type(self, text):
+        self.call("Input.insertText", text=text)
+
+    def press(self, key, *, shift=False):
+        code, text = KEYS.get(key, (ord(key.upper()) if len(key) == 1 else 0, key))
+        common = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def size(self, width, height):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                  deviceScaleFactor=1, mobile=False)  # fmt: skip
+
+    def prefer(self, **features):
+        listed = [{"name": n.replace("_", "-"), "value": v} for n, v in features.items()]
+        self.call("Emulation.setEmulatedMedia", features=listed)
+
+    def picture(self, path, *, whole=False):
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def close(self):
+        self.browser.call("Target.closeTarget", targetId=self._target)

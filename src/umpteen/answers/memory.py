@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.answers.texts import Beginnings
 from umpteen.errors import RunError
 from umpteen.index.exact import ExactIndex
 from umpteen.types import TopK
@@ -33,6 +34,8 @@ class Memory:
     """(M,) of their texts, to find a text again."""
     words: sp.csr_matrix
     """(M, V) word vectors; V is 0 where there is no lexical view."""
+    texts: Beginnings | None = None
+    """To be shown beside answers; None where they are not kept."""
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -42,7 +45,8 @@ class Memory:
         """What it takes on disk and, once searched, in memory."""
         sparse = [m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in (self.words,)]
         own = self.targets.indices.nbytes + self.targets.indptr.nbytes
-        return int(self.vectors.nbytes + self.digests.nbytes + own + sum(sparse))
+        shown = self.texts.n_bytes if self.texts is not None else 0
+        return int(self.vectors.nbytes + self.digests.nbytes + own + sum(sparse) + shown)
 
     def save(self, folder: Path) -> None:
         """Write into a folder that exists."""
@@ -57,6 +61,8 @@ class Memory:
         }
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        if self.texts is not None:
+            self.texts.save(folder)
 
     @classmethod
     def load(cls, folder: Path, *, n_labels: int, n_words: int, width: int) -> Memory:
@@ -99,7 +105,7 @@ class Memory:
                 f"{folder / 'vectors.npy'} has the shape {vectors.shape}, expected {(n, width)}; "
                 "fit it again"
             )
-        return cls(vectors, targets, digests, words)
+        return cls(vectors, targets, digests, words, Beginnings.load(folder, n))
 
 
 def digest_texts(texts: Sequence[str]) -> NDArray[np.uint64]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from umpteen.answers.lexical import nearest_texts
 from umpteen.answers.memory import Memory, digest_texts, nearest_vectors
+from umpteen.answers.texts import shorten
 from umpteen.answers.words import Words
 from umpteen.data.dataset import targets_from_rows
 from umpteen.data.labels import LabelSet
@@ -160,6 +161,13 @@ class Remembered:
             turned = (now, self._words_now(now).T.tocsr())
             self._turned = turned
         return nearest_texts(vectors, turned[1], k)
+
+    def text(self, row: int, now: Additions) -> str | None:
+        """The beginning of a remembered text; None where training texts are not kept."""
+        n = len(self.memory)
+        if row >= n:
+            return shorten(now.texts[row - n])
+        return None if self.memory.texts is None else self.memory.texts[row]
 
     def _words_now(self, now: Additions) -> sp.csr_matrix:
         stored = self.memory.words

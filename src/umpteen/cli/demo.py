@@ -37,6 +37,7 @@ def demo(out: str) -> None:
     command = _command()
     say(
         f"\nThe run is in {out}. Try:\n"
+        f"  {command} serve {out}\n"
         f"  {command} report {out}\n"
         f"  echo 'bee sting' | {command} predict {out} -k 3"
     )

@@ -180,7 +180,8 @@ def _explain(
 def neighbours(predictor: Predictor, vectors: torch.Tensor) -> list[list[dict[str, Any]]] | None:
     """The nearest remembered queries of each text, where the run remembers any.
 
-    Training texts are remembered by their vectors alone, so only texts added since have words.
+    Training texts may be remembered by their vectors alone (``memory.texts``): they have no words.
+    Labels that were retired since are left out.
     """
     remembered = predictor.fused.views.remembered if predictor.fused is not None else None
     if remembered is None or not len(remembered):
@@ -188,14 +189,19 @@ def neighbours(predictor: Predictor, vectors: torch.Tensor) -> list[list[dict[st
     now = remembered.refresh()
     known = predictor.labels_now()
     targets = remembered.targets(known.rows, len(known), now)
+    retired = set(predictor.live.book.changes.retired) if predictor.live is not None else set()
+    halves = len(predictor.model.heads)  # a sum of as many cosines
     top = remembered.nearest(vectors, min(SHOWN, len(remembered)), now)
-    n = len(remembered.memory)
     return [
         [
             {
-                "text": now.texts[row - n] if row >= n else None,
-                "labels": [known.texts[label] for label in targets[row].indices.tolist()],
-                "score": round(score, 6),
+                "text": remembered.text(row, now),
+                "labels": [
+                    known.texts[label]
+                    for label in targets[row].indices.tolist()
+                    if known.ids[label] not in retired
+                ],
+                "score": round(score / halves, 6),
             }
             for row, score in zip(rows, scores, strict=True)
             if row >= 0

@@ -10,7 +10,14 @@ from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from umpteen import __version__
-from umpteen.serving import errors, routes_about, routes_labels, routes_memory, routes_predict
+from umpteen.serving import (
+    errors,
+    routes_about,
+    routes_labels,
+    routes_memory,
+    routes_predict,
+    routes_report,
+)
 from umpteen.serving.engine import Engine
 from umpteen.serving.guard import Guard
 from umpteen.serving.meters import Meters, resident_bytes
@@ -53,7 +60,7 @@ def create_app(options: Options) -> FastAPI:
         dependencies=guarded,
     )
     app.state.engine, app.state.change_token = engine, change_token
-    for part in (routes_predict, routes_labels, routes_memory, routes_about):
+    for part in (routes_predict, routes_labels, routes_memory, routes_about, routes_report):
         app.include_router(part.router)
     errors.install(app)
     app.add_middleware(

@@ -65,9 +65,9 @@ class Prediction(BaseModel):
 class Neighbour(BaseModel):
     """A remembered text near the one asked about."""
 
-    text: str | None = None
-    labels: list[str]
-    score: float
+    text: str | None = Field(None, description="Its beginning, where texts are kept.")
+    labels: list[str] = Field(description="Their texts.")
+    score: float = Field(description="Cosine, the mean over heads.")
 
 
 class PredictResponse(BaseModel):

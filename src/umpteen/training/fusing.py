@@ -14,6 +14,7 @@ from umpteen.answers.memory import Memory, digest_texts, ones_like
 from umpteen.answers.recipe import Recipe
 from umpteen.answers.remembered import Remembered
 from umpteen.answers.store import save_answers
+from umpteen.answers.texts import Beginnings
 from umpteen.answers.views import Views
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset, Split
@@ -136,7 +137,8 @@ def learn_parts(
         import scipy.sparse as sp
 
         words = sp.csr_matrix((len(texts), 0), dtype=np.float32)
-    return Memory(vectors, targets[kept], digest_texts(chosen), words[kept]), lexical
+    shown = Beginnings.of(chosen) if settings.memory.texts else None
+    return Memory(vectors, targets[kept], digest_texts(chosen), words[kept], shown), lexical
 
 
 def _remembered(

@@ -1,81 +1,118 @@
-// The section where labels are browsed, added, retired and restored.
+// The view that lists labels and changes them.
 
-import { address, call } from "./service.js";
-import { byId, columns, count, element, notice } from "./draw.js";
+import * as api from "./api.js";
+import { announce, count, find, make, plural, readable, show } from "./dom.js";
+import { attempt } from "./faults.js";
+import { known, know } from "./known.js";
+import { frequencyMark } from "./marks.js";
+import { askFor } from "./predict.js";
 
-const PAGE = 20;
+const PAGE = 25;
+const WAIT = 200;
 let offset = 0;
-let mayChange = false;
+let asking = null;
+let timer = 0;
 
-export function start(info) {
-  mayChange = !info.changes;
-  byId("no-changes").textContent = info.changes ? `Labels cannot be changed: ${info.changes}.` : "";
-  byId("no-changes").hidden = mayChange;
-  byId("add").hidden = !mayChange;
-  drawFrequencies(info.frequencies);
-  byId("search").addEventListener("submit", (event) => { event.preventDefault(); offset = 0; load(); });
-  byId("order").addEventListener("change", () => { offset = 0; load(); });
-  byId("changed").addEventListener("change", () => { offset = 0; load(); });
-  byId("back").addEventListener("click", () => { offset = Math.max(0, offset - PAGE); load(); });
-  byId("on").addEventListener("click", () => { offset += PAGE; load(); });
-  byId("add").addEventListener("submit", (event) => { event.preventDefault(); add(); });
-  load();
+export function setUp() {
+  const anew = () => { offset = 0; list(); };
+  find("label-search").addEventListener("submit", (event) => { event.preventDefault(); anew(); });
+  find("words").addEventListener("input", () => {
+    window.clearTimeout(timer);
+    timer = window.setTimeout(anew, WAIT);
+  });
+  find("order").addEventListener("change", anew);
+  find("changed").addEventListener("change", anew);
+  find("page-back").addEventListener("click", () => turn(-PAGE));
+  find("page-on").addEventListener("click", () => turn(PAGE));
+  find("add").addEventListener("submit", (event) => { event.preventDefault(); add(); });
 }
 
-function drawFrequencies(bins) {
-  const bars = bins.filter((bin, n) => bin.labels || n).map((bin) => ({
-    value: Math.log10(1 + bin.labels),
-    above: count(bin.labels),
-    below: bin.least === bin.most ? String(bin.least) : `${bin.least}–${bin.most}`,
-  }));
-  byId("frequencies").replaceChildren(columns(bars, "Number of labels for each number of training texts"));
+/** Show what may be changed, and the first labels. */
+export function prepare() {
+  const why = known().info.changes;
+  find("add-send").disabled = why !== "";
+  if (why) find("add-hint").textContent = `Labels cannot be changed now: ${why}.`;
+  const add = find("add-card");
+  add.open ||= window.matchMedia("(min-width: 52rem)").matches;
+  list();
 }
 
-async function load() {
-  const fields = { search: byId("query").value, order: byId("order").value, changed: byId("changed").checked, offset, limit: PAGE };
-  try {
-    const page = await call("GET", address("/v1/labels", fields));
-    byId("list").replaceChildren(...page.labels.map(row));
-    const last = Math.min(offset + PAGE, page.total);
-    byId("total").textContent = page.total ? `${count(offset + 1)} to ${count(last)} of ${count(page.total)} labels` : "No label has these words.";
-    byId("back").disabled = offset === 0;
-    byId("on").disabled = last >= page.total;
-  } catch (error) {
-    notice(error.message);
-  }
+async function turn(by) {
+  offset = Math.max(0, offset + by);
+  await list();
+  find("labels-count").scrollIntoView({ block: "start" });
 }
 
-function row(label) {
-  const out = label.state === "retired";
-  const button = element("button", { type: "button", class: "quiet", "aria-label": `${out ? "Restore" : "Retire"} ${label.text}` }, out ? "Restore" : "Retire");
-  button.addEventListener("click", () => move(label, out ? "restore" : "retire"));
-  return element("tr", {},
-    element("th", { scope: "row" }, label.text, element("span", { class: "id" }, label.id)),
-    element("td", { class: "number" }, count(label.count)),
-    element("td", {}, label.state),
-    element("td", {}, mayChange ? button : ""));
+/** Read and show a page of labels. */
+export async function list() {
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  const values = {
+    search: find("words").value, order: find("order").value, changed: find("changed").checked,
+    offset, limit: PAGE,
+  };
+  const page = await attempt(find("labels-fault"), () => api.labels(values, signal), list);
+  if (!page || signal.aborted) return;
+  find("label-list").replaceChildren(...page.labels.map(item));
+  const last = offset + page.labels.length;
+  find("labels-count").textContent = page.total ? plural(page.total, "label") : "No label has these words.";
+  find("page-place").textContent = page.total ? `${count(offset + 1)} to ${count(last)} of ${count(page.total)}` : "";
+  find("page-back").disabled = offset === 0;
+  find("page-on").disabled = last >= page.total;
+  announce(page.total ? `${plural(page.total, "label")} found, ${page.labels.length} shown.` : "No label has these words.");
 }
 
-async function move(label, what) {
-  try {
-    await call("POST", `/v1/labels/${what}`, { ids: [label.id] });
-    notice(what === "retire" ? `“${label.text}” is out of every answer.` : `“${label.text}” can be found again.`);
-    await load();
-  } catch (error) {
-    notice(error.message);
-  }
+function item(label) {
+  const gone = label.state === "retired";
+  const button = make("button", {
+    type: "button", class: "quiet", disabled: known().info.changes !== "",
+    "aria-label": `${gone ? "Restore" : "Retire"} ${label.text.slice(0, 100)}`,
+    onclick: () => move(label),
+  }, gone ? "Restore" : "Retire");
+  return make("li", { class: label.state, "data-id": label.id },
+    make("div", { class: "what" },
+      make("p", { class: "label-text" }, readable(label.text)),
+      make("p", { class: "small" }, make("code", {}, make("bdi", {}, label.id)), " ",
+        frequencyMark(label.count), " ",
+        label.state === "trained" ? null : make("span", { class: `state ${label.state}` }, label.state))),
+    button);
+}
+
+async function move(label) {
+  const gone = label.state === "retired";
+  const change = gone ? api.restore : api.retire;
+  const done = await attempt(find("labels-fault"), () => change(label.id), () => move(label));
+  if (!done) return;
+  await list();
+  const line = [...find("label-list").children].find((other) => other.dataset.id === label.id);
+  (line?.querySelector("button.quiet") ?? find("words")).focus();
+  announce(gone ? "Restored: it is found again." : "Retired: no answer has it any more.");
+  refresh();
 }
 
 async function add() {
-  const label = { id: byId("new-id").value.trim(), text: byId("new-text").value.trim() };
-  try {
-    await call("POST", "/v1/labels", { labels: [label] });
-    byId("add").reset();
-    byId("query").value = label.id;
-    offset = 0;
-    await load();
-    notice(`“${label.text}” was added and can be found from now on.`);
-  } catch (error) {
-    notice(error.message);
-  }
+  const label = { id: find("add-id").value.trim(), text: find("add-text").value.trim() };
+  const content = find("add-content").value.trim();
+  if (content) label.content = content;
+  const done = await attempt(find("add-fault"), () => api.addLabel(label), add);
+  if (!done) return;
+  find("add").reset();
+  const place = find("add-done");
+  place.replaceChildren(make("bdi", {}, label.text.slice(0, 120)), " is there, and is found from now on. ",
+    make("button", { type: "button", class: "link", id: "try-added", onclick: () => {
+      location.hash = "#predict";
+      askFor(label.text);
+    } }, "Try it"));
+  show(place, true);
+  announce("The label was added.");
+  find("add-id").focus();
+  refresh();
+  list();
+}
+
+/** Numbers in the head of the page follow. */
+async function refresh() {
+  await know(true).catch(() => null);
+  window.dispatchEvent(new Event("known"));
 }

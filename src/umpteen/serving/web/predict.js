@@ -1,124 +1,136 @@
-// The section where a text gets its labels, and where they are corrected.
+// The view that finds labels for a text.
 
-import { address, call } from "./service.js";
-import { byId, count, element, notice, partName } from "./draw.js";
+import * as api from "./api.js";
+import { Correction } from "./correction.js";
+import { announce, find, make, plural, readable, show } from "./dom.js";
+import { attempt } from "./faults.js";
+import { HEADS, known, know } from "./known.js";
+import { legend, partsOf, resultItem } from "./results.js";
+import { scoreWords } from "./marks.js";
 
-let about = null;
-let asked = "";
-let verdicts = new Map();
+let asking = null;
+let correction = null;
 
-export function start(info) {
-  about = info;
-  byId("head").replaceChildren(...info.heads.toReversed().map((head) => element("option", { value: head }, partName(head))));
-  byId("correction").hidden = info.remembered < 0 || Boolean(info.changes);
-  byId("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-  byId("words").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); ask(); }
+export function setUp() {
+  correction = new Correction(ask);
+  const text = find("text");
+  find("ask").addEventListener("submit", (event) => {
+    event.preventDefault();
+    ask();
   });
-  byId("missing").addEventListener("input", suggest);
-  byId("add-missing").addEventListener("click", addMissing);
-  byId("save").addEventListener("click", save);
-}
-
-async function ask() {
-  const words = byId("words").value;
-  if (!words.trim()) return;
-  notice("");
-  try {
-    const answer = await call("POST", "/v1/predict", { texts: [words], k: Number(byId("k").value), head: byId("head").value, explain: true });
-    asked = words;
-    verdicts = new Map();
-    show(answer.predictions[0]);
-  } catch (error) {
-    notice(error.message);
-  }
-}
-
-function show(prediction) {
-  const parts = [...new Set(prediction.labels.flatMap((label) => Object.keys(label.parts ?? {})))];
-  const strength = (label) => Object.values(label.parts ?? {}).reduce((sum, value) => sum + Math.max(0, value), 0);
-  const most = Math.max(1e-9, ...prediction.labels.map(strength));
-  byId("legend").replaceChildren(...parts.map((part, n) => element("li", {}, element("i", { class: `part-${n % 6}` }), partName(part))));
-  byId("found").replaceChildren(...prediction.labels.map((label) => line(label, parts, most)));
-  byId("answer-title").textContent = prediction.labels.length ? "Labels" : "No label was found";
-  byId("answer").hidden = false;
-  const near = prediction.neighbours ?? [];
-  byId("near").hidden = !near.length;
-  byId("neighbours").replaceChildren(...near.map((each) => element("li", {},
-    element("strong", {}, each.text ?? "A training text"), ` (${each.score.toFixed(2)}): ${each.labels.join(" · ")}`)));
-  showAccepted();
-  byId("answer-title").focus();
-}
-
-function line(label, parts, most) {
-  const bar = element("div", { class: "bar", role: "img", "aria-label": parts.map((part) => `${partName(part)} ${(label.parts?.[part] ?? 0).toFixed(2)}`).join(", ") });
-  parts.forEach((part, n) => {
-    const piece = element("span", { class: `part-${n % 6}`, title: `${partName(part)}: ${(label.parts?.[part] ?? 0).toFixed(3)}` });
-    piece.style.width = `${100 * Math.max(0, label.parts?.[part] ?? 0) / most}%`;
-    bar.append(piece);
+  text.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    ask();
   });
-  const name = element("span", { class: "name" }, label.text);
-  const yes = element("button", { type: "button", class: "quiet yes", "aria-pressed": "false", "aria-label": `Accept ${label.text}` }, "✓");
-  const no = element("button", { type: "button", class: "quiet no", "aria-pressed": "false", "aria-label": `Reject ${label.text}` }, "✗");
-  const judge = (right) => {
-    const before = verdicts.get(label.id);
-    if (before?.right === right) verdicts.delete(label.id); else verdicts.set(label.id, { text: label.text, right });
-    const now = verdicts.get(label.id)?.right;
-    yes.setAttribute("aria-pressed", String(now === true));
-    no.setAttribute("aria-pressed", String(now === false));
-    name.classList.toggle("rejected", now === false);
-    showAccepted();
-  };
-  yes.addEventListener("click", () => judge(true));
-  no.addEventListener("click", () => judge(false));
-  const seen = label.count ? `${count(label.count)} training text${label.count === 1 ? "" : "s"}` : "added since training";
-  const canCorrect = !byId("correction").hidden;
-  return element("li", {},
-    element("div", {}, name, " ", element("span", { class: "about" }, `${label.id} · ${seen}`)),
-    element("div", { class: "score" }, label.score.toFixed(3), canCorrect ? element("div", { class: "verdict" }, yes, no) : ""),
-    bar);
-}
-
-function showAccepted() {
-  const right = [...verdicts].filter(([, verdict]) => verdict.right);
-  byId("accepted").replaceChildren(...right.map(([, verdict]) => element("li", {}, verdict.text)));
-  byId("save").disabled = !right.length;
-}
-
-async function suggest() {
-  const words = byId("missing").value.trim();
-  if (words.length < 2) return;
-  try {
-    const page = await call("GET", address("/v1/labels", { search: words, limit: 12, order: "frequent" }));
-    byId("known-labels").replaceChildren(...page.labels.map((label) => element("option", { value: label.id }, label.text)));
-  } catch (error) {
-    notice(error.message);
+  for (const id of ["how-many", "head"]) {
+    find(id).addEventListener("change", () => { if (text.value.trim()) ask(); });
   }
+  find("found").addEventListener("keydown", onListKey);
 }
 
-async function addMissing() {
-  const words = byId("missing").value.trim();
-  if (!words) return;
-  try {
-    const page = await call("GET", address("/v1/labels", { search: words, limit: 50 }));
-    const label = page.labels.find((each) => each.id === words) ?? (page.total === 1 ? page.labels[0] : null);
-    if (!label) { notice("Choose one label: type its id, or words that only it has."); return; }
-    verdicts.set(label.id, { text: label.text, right: true });
-    byId("missing").value = "";
-    notice("");
-    showAccepted();
-  } catch (error) {
-    notice(error.message);
+/** Fill in what depends on the run. */
+export function prepare() {
+  const { info, report } = known();
+  const head = find("head");
+  if (!head.options.length) {
+    head.append(...[...info.heads].reverse().map((name) =>
+      make("option", { value: name }, HEADS[name] ?? name)));
+    head.value = info.default_head;
+    show(head.parentElement, info.heads.length > 1);
   }
+  find("text").maxLength = info.limits.most_characters;
+  const tries = find("tries");
+  tries.replaceChildren(make("span", { class: "hint" }, "Try: "), ...report.examples.map((example) =>
+    make("button", { type: "button", class: "try", onclick: () => askFor(example) }, example)));
+  show(tries, report.examples.length > 0);
 }
 
-async function save() {
-  const labels = [...verdicts].filter(([, verdict]) => verdict.right).map(([id]) => id);
-  try {
-    await call("POST", "/v1/memory", { examples: [{ text: asked, labels }] });
-    await ask();
-    notice("The correction is remembered; the labels below are the new answer.");
-  } catch (error) {
-    notice(error.message);
+export function askFor(text) {
+  find("text").value = text;
+  return ask();
+}
+
+/** Ask for the labels of what is in the field. */
+export async function ask() {
+  const text = find("text").value;
+  if (!text.trim()) {
+    find("text").focus();
+    announce("Type a text first.");
+    return;
   }
+  asking?.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  find("answer").setAttribute("aria-busy", "true");
+  const body = { texts: [text], k: Number(find("how-many").value), head: find("head").value };
+  const answer = await attempt(find("predict-fault"), async () => {
+    await know();
+    return api.predict(body.head ? body : { texts: body.texts, k: body.k }, signal);
+  }, ask);
+  if (signal.aborted) return;
+  find("answer").removeAttribute("aria-busy");
+  if (answer) render(text, answer);
+}
+
+function render(text, { predictions: [{ labels, neighbours }], head }) {
+  const { info } = known();
+  const parts = partsOf(labels, head);
+  const best = Math.max(...labels.map((label) => label.score), 0);
+  const judge = info.remembered >= 0 ? (label, verdict) => correction.judge(label, verdict) : null;
+  find("legend").replaceChildren(...(parts.length > 1 ? legend(parts) : []));
+  find("found").replaceChildren(...labels.map((label, place) =>
+    resultItem(label, place + 1, { head, parts, best, judge })));
+  const first = find("found").firstElementChild;
+  if (first) first.tabIndex = 0;
+  find("found-title").textContent = plural(labels.length, "label");
+  find("found-note").textContent = note(labels, head, judge);
+  renderNear(neighbours, info);
+  show(find("answer"), true);
+  correction.begin(text);
+  announce(labels.length
+    ? `${plural(labels.length, "label")} found. Best: ${labels[0].text.slice(0, 120)}, ${scoreWords(labels[0].score, head)}.`
+    : "No label was found.");
+}
+
+function note(labels, head, judge) {
+  if (!labels.length) return "No label was found for this text.";
+  const scale = head === "fused"
+    ? "Scores are probabilities; a bar’s colours say which part spoke for the label, against the other candidates."
+    : "Scores are cosines, or the sum of two; bars are drawn against the best.";
+  return judge ? scale : `${scale} This run remembers no texts, so it takes no corrections: umpteen fuse gives it a memory.`;
+}
+
+function renderNear(neighbours, info) {
+  const there = neighbours ?? [];
+  find("near-list").replaceChildren(...there.map((near) => make("li", {},
+    make("p", {}, near.text === null || near.text === undefined
+      ? make("span", { class: "soft" }, "A training text that was not kept") : readable(near.text)),
+    make("ul", { class: "chips" }, near.labels.slice(0, 8).map((label) =>
+      make("li", {}, make("bdi", {}, label.length > 80 ? `${label.slice(0, 79)}…` : label)))),
+    make("p", { class: "small soft" }, `similarity ${near.score.toFixed(2)}`,
+      near.labels.length > 8 ? `, and ${plural(near.labels.length - 8, "more label")}` : ""))));
+  find("near-note").textContent = there.length ? ""
+    : info.remembered >= 0 ? "Nothing is remembered yet." : "This run keeps no memory of its training texts.";
+}
+
+function onListKey(event) {
+  const item = event.target.closest(".result");
+  if (!item) return;
+  const other = { ArrowDown: item.nextElementSibling, ArrowUp: item.previousElementSibling,
+    Home: item.parentElement.firstElementChild, End: item.parentElement.lastElementChild }[event.key];
+  if (!other) return;
+  event.preventDefault();
+  item.tabIndex = -1;
+  other.tabIndex = 0;
+  other.focus();
+}
+
+/** Judge the label that has the focus, by a key. */
+export function judgeFocused(verdict) {
+  const item = document.activeElement?.closest?.(".result");
+  const button = item?.querySelector(`.verdict.${verdict}`);
+  if (!button) return false;
+  button.click();
+  return true;
 }

@@ -1,32 +1,125 @@
-// The section about the run: facts, validation curves, metrics.
+// The view that says what the run is and how its training went.
 
-import { byId, count, curves, element, partName } from "./draw.js";
+import { hasToken } from "./api.js";
+import { barChart, lineChart } from "./charts.js";
+import { count, find, make } from "./dom.js";
+import { HEADS, known, PARTS } from "./known.js";
 
-export function start(info) {
-  byId("run-name").textContent = info.run;
-  byId("run-line").textContent = `${count(info.n_labels)} labels` + (info.n_added ? `, ${count(info.n_added)} of them added since training` : "");
-  document.title = `${info.run} · umpteen`;
-  const facts = { labels: count(info.n_labels), added: count(info.n_added), retired: count(info.n_retired), model: info.model, umpteen: info.umpteen };
-  if (info.remembered >= 0) facts["texts remembered"] = count(info.remembered);
-  byId("facts").replaceChildren(...Object.entries(facts).map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
-  byId("report-line").hidden = !info.report;
-  drawHistory(info.history);
+const TILES = ["P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@100"];
+
+export function setUp() {}
+
+export function prepare() {
+  const { info, report } = known();
+  find("title-run").replaceChildren(make("bdi", {}, info.run));
+  find("run-body").replaceChildren(...[
+    opening(info, report),
+    metrics(report),
+    curves(report),
+    fused(report),
+    frequencies(info),
+    facts(report),
+  ].filter(Boolean));
 }
 
-function drawHistory(history) {
-  const last = history.at(-1);
-  if (!last) return;
-  const heads = Object.keys(last.heads);
-  const metric = "P@1";
-  const lines = heads.map((head) => ({ name: head, points: history.filter((entry) => entry.heads?.[head]?.[metric] !== undefined).map((entry) => [entry.epoch, entry.heads[head][metric]]) })).filter((line) => line.points.length);
-  if (lines.length) {
-    byId("curve-title").textContent = `Validation ${metric}, in percent`;
-    byId("curve").replaceChildren(curves(lines, `${metric} on validation after each epoch`),
-      element("ul", { class: "legend" }, ...lines.map((line, n) => element("li", {}, element("i", { class: `part-${n}` }), partName(line.name)))));
+function card(title, ...children) {
+  return make("section", { class: "card" }, make("h2", {}, title), ...children);
+}
+
+function opening(info, report) {
+  const changed = [
+    info.n_added ? `${count(info.n_added)} added` : "",
+    info.n_retired ? `${count(info.n_retired)} retired` : "",
+  ].filter(Boolean).join(", ");
+  const labels = `${count(info.n_labels)} labels${changed ? ` (${changed} since training)` : ""}`;
+  const memory = info.remembered > 0 ? `, ${count(info.remembered)} remembered texts` : "";
+  const link = info.report && !hasToken()
+    ? make("p", {}, make("a", { href: "/report" }, "The whole report, with examples")) : null;
+  return make("div", {}, make("p", { class: "soft" }, `${labels}${memory}. ${report.standing}`), link);
+}
+
+function chosen(report) {
+  const of = report.validations.find((entry) => entry.epoch === report.model_epoch);
+  return of ?? report.validations[report.validations.length - 1];
+}
+
+function metrics(report) {
+  const best = chosen(report);
+  if (!best) return card("Metrics", make("p", { class: "soft" }, "The run held no validation part out, so nothing was measured."));
+  const rows = Object.entries(best.heads).map(([head, values]) => [HEADS[head] ?? head, values]);
+  if (report.fused.length) rows.push([HEADS.fused, report.fused[0].validation]);
+  const last = rows[rows.length - 1];
+  const names = Object.keys(best.heads[Object.keys(best.heads)[0]]);
+  const tiles = TILES.filter((name) => name in last[1]).map((name) => make("div", {},
+    make("dt", {}, name), make("dd", {}, last[1][name].toFixed(1))));
+  const table = make("table", {},
+    make("caption", {}, `On held-out validation texts, in percent, after epoch ${best.epoch}`),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "answer by"),
+      names.map((name) => make("th", { scope: "col", class: "number" }, name)))),
+    make("tbody", {}, rows.map(([title, values]) => make("tr", {}, make("th", { scope: "row" }, title),
+      names.map((name) => make("td", { class: "number" }, name in values ? values[name].toFixed(1) : "–"))))));
+  return card("Metrics", make("p", { class: "hint" }, `By ${last[0]}, on held-out texts:`), make("dl", { class: "tiles" }, tiles),
+    make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Metrics by head" }, table));
+}
+
+function curves(report) {
+  const figures = [];
+  if (report.loss) {
+    const { steps, low, high, smooth } = report.loss;
+    figures.push(figure("Training loss", lineChart("Training loss by step", [{ look: "train", xs: steps, ys: smooth }],
+      { xTitle: "step", band: { xs: steps, low, high } })));
   }
-  const names = [...new Set(heads.flatMap((head) => Object.keys(last.heads[head])))];
-  byId("metrics").replaceChildren(
-    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "metric"), ...heads.map((head) => element("th", { scope: "col", class: "number" }, partName(head))))),
-    element("tbody", {}, ...names.map((name) => element("tr", {}, element("th", { scope: "row" }, name),
-      ...heads.map((head) => element("td", { class: "number" }, last.heads[head][name]?.toFixed(1) ?? "–"))))));
+  const heads = [...new Set(report.validations.flatMap((entry) => Object.keys(entry.heads)))];
+  const names = report.validations.length > 1 ? Object.keys(report.validations[0].heads[heads[0]]) : [];
+  for (const name of names) {
+    const lines = heads.map((head) => {
+      const own = report.validations.filter((entry) => name in (entry.heads[head] ?? {}));
+      return { look: head, xs: own.map((entry) => entry.epoch), ys: own.map((entry) => entry.heads[head][name]) };
+    });
+    figures.push(figure(name, lineChart(`${name} by epoch, a line for each head`, lines,
+      { xTitle: "epoch", mark: report.model_epoch })));
+  }
+  if (!figures.length) return null;
+  const legend = make("ul", { class: "legend" }, heads.map((head) =>
+    make("li", {}, make("span", { class: `swatch ${head}`, "aria-hidden": "true" }), HEADS[head] ?? head)));
+  return card("Learning curves", heads.length > 1 ? legend : null, make("div", { class: "charts" }, figures),
+    make("p", { class: "hint" }, "The dotted line is the epoch whose model answers."));
+}
+
+function figure(title, picture) {
+  return make("figure", {}, make("figcaption", {}, title), picture);
+}
+
+function fused(report) {
+  if (!report.fused.length) return null;
+  const [main] = report.fused;
+  const shares = Object.entries(main.shares);
+  const total = shares.reduce((sum, [, value]) => sum + Math.max(0, value), 0) || 1;
+  const list = make("ul", { class: "shares-list" }, shares.map(([part, value]) => {
+    const share = Math.max(0, value) / total;
+    const fill = make("span", { class: `fill ${part}` });
+    fill.style.width = `${(100 * share).toFixed(1)}%`;
+    return make("li", {}, make("span", { class: "name" }, PARTS[part] ?? part),
+      make("span", { class: "gauge", "aria-hidden": "true" }, fill),
+      make("span", { class: "number" }, `${Math.round(100 * share)} %`));
+  }));
+  return card("What decides an answer", make("p", { class: "hint" },
+    "Shares of what separates the first label from the others, over held-out texts."), list);
+}
+
+function frequencies(info) {
+  if (!info.frequencies.length) return null;
+  const bars = info.frequencies.map((bin) => ({
+    name: bin.least === bin.most ? count(bin.least) : `${count(bin.least)}–${count(bin.most)}`,
+    value: bin.labels,
+  }));
+  return card("Labels from tail to head", make("div", { class: "scroll", tabindex: "0", role: "region",
+    "aria-label": "Labels by frequency" }, barChart("How many labels have how many training texts", bars,
+    { xTitle: "training texts of a label", width: Math.max(420, 64 * bars.length) })),
+  make("p", { class: "hint" }, "Bars count labels: those on the left have been seen least."));
+}
+
+function facts(report) {
+  return card("Facts", make("dl", { class: "facts" }, Object.entries(report.facts).map(([name, value]) =>
+    [make("dt", {}, name), make("dd", {}, make("bdi", {}, value))])));
 }

@@ -1,0 +1,171 @@
+"""``/v1/report``: how the training went and what the run knows, from its small files. No model."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+
+from umpteen.errors import RunError
+from umpteen.metrics.bins import frequency_bins
+from umpteen.report.history import History, loss_curve, read_history
+from umpteen.report.overview import duration, standing
+from umpteen.runs import RunFolder
+from umpteen.serving.engine import Engine, Version
+from umpteen.serving.errors import BREAKS
+from umpteen.serving.wire import as_json
+
+router = APIRouter(tags=["about"], responses=BREAKS)
+EXAMPLES, LONGEST_EXAMPLE = 3, 160
+MOST_VALIDATIONS = 200
+
+
+class LossCurve(BaseModel):
+    """Training loss by step, thinned for drawing."""
+
+    steps: list[float]
+    low: list[float]
+    high: list[float]
+    smooth: list[float]
+
+
+class Validation(BaseModel):
+    """Metric values of each head after an epoch, percent."""
+
+    epoch: int
+    heads: dict[str, dict[str, float]]
+
+
+class FusedWay(BaseModel):
+    """Some parts joined: what they reach on held-out queries, and how much each says."""
+
+    parts: list[str]
+    validation: dict[str, float]
+    shares: dict[str, float]
+
+
+class FrequencyBin(BaseModel):
+    """Labels of about the same frequency; each bin has a fifth of all training pairs."""
+
+    least: int
+    most: int
+    labels: int
+
+
+class ReportResponse(BaseModel):
+    """What there is to draw; parts that a run lacks are empty."""
+
+    standing: str
+    model_epoch: int | None = Field(description="After which the model that answers was saved.")
+    select: str | None = Field(description="The metric that chose it.")
+    loss: LossCurve | None
+    validations: list[Validation]
+    fused: list[FusedWay] = Field(description="The first is what answers.")
+    bins: list[FrequencyBin] = Field(description="Head to tail.")
+    examples: list[str] = Field(description="Some texts to try.")
+    facts: dict[str, str]
+
+
+@router.get("/v1/report", response_model=ReportResponse)
+async def report(request: Request) -> Response:
+    """Learning curves, validation metrics, parts of the answer, label frequencies, facts."""
+    engine: Engine = request.app.state.engine
+    version = engine.version
+    return as_json(await asyncio.to_thread(read_report, version))
+
+
+def read_report(version: Version) -> dict[str, Any]:
+    """All of it, as JSON values."""
+    folder = RunFolder(version.folder)
+    try:
+        history: History | None = read_history(folder)
+    except (RunError, OSError):  # a page without curves is better than none
+        history = None
+    fused = version.predictor.fused
+    ways = [] if fused is None else fused.recipe.ways
+    return {
+        "standing": standing(history) if history is not None else "",
+        "model_epoch": history.model_epoch if history is not None else None,
+        "select": history.select if history is not None else None,
+        "loss": _loss(history),
+        "validations": [
+            {"epoch": entry.epoch, "heads": entry.heads}
+            for entry in (history.validations if history is not None else [])[-MOST_VALIDATIONS:]
+        ],
+        "fused": [
+            {"parts": list(way.parts), "validation": way.validation, "shares": way.shares}
+            for way in ways
+        ],
+        "bins": frequency_ranges(np.asarray(version.predictor.label_counts)),
+        "examples": _examples(folder),
+        "facts": _facts(history, version),
+    }
+
+
+def frequency_ranges(counts: NDArray[np.int64]) -> list[dict[str, int]]:
+    """Five bins of equal volume, head to tail: their labels, and least and most training texts.
+
+    Example:
+        >>> [(bin["most"], bin["labels"]) for bin in frequency_ranges(np.array([5, 3, 1, 1, 0]))]
+        [(5, 1), (3, 1), (1, 3)]
+    """
+    places = frequency_bins(counts)
+    ranges = []
+    for place in np.unique(places).tolist():
+        own = counts[places == place]
+        least, most = int(own.min()), int(own.max())
+        ranges.append({"least": least, "most": most, "labels": len(own)})
+    return ranges
+
+
+def _loss(history: History | None) -> dict[str, list[float]] | None:
+    if history is None or history.steps is None or not len(history.steps.steps):
+        return None
+    curve = loss_curve(history.steps)
+    return {
+        name: np.round(getattr(curve, name), 6).tolist()
+        for name in ("steps", "low", "high", "smooth")
+    }
+
+
+def _examples(folder: RunFolder) -> list[str]:
+    """The first short ones of the examples that the run keeps."""
+    found = []
+    try:
+        with folder.examples.open("rb") as file:
+            for line in itertools.islice(file, 50):
+                text = json.loads(line)["text"]
+                if isinstance(text, str) and len(text) <= LONGEST_EXAMPLE and text not in found:
+                    found.append(text)
+                if len(found) == EXAMPLES:
+                    break
+    except (OSError, ValueError, KeyError, TypeError):
+        return found
+    return found
+
+
+def _facts(history: History | None, version: Version) -> dict[str, str]:
+    facts = {"Labels in training": f"{len(version.predictor.labels):,}"}
+    if history is None:
+        return facts
+    settings, data = history.about.get("config", {}), history.about.get("data", {})
+    told = {
+        "Data": data.get("name"),
+        "Encoder": settings.get("encoder", {}).get("name"),
+        "Heads": ", ".join(settings.get("model", {}).get("heads", [])),
+        "Text read": settings.get("data", {}).get("text"),
+        "Epochs": f"{history.reached} of {history.planned}",
+        "Device": history.about.get("device"),
+        "Trained with": f"umpteen {history.about.get('umpteen', '')}",
+    }
+    facts |= {name: str(value) for name, value in told.items() if value}
+    if history.steps is not None and len(history.steps.steps):
+        facts["Steps"] = f"{int(history.steps.steps[-1]):,}"
+        facts["Time in training"] = duration(history.steps.seconds)
+    return facts

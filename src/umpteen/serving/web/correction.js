@@ -1,0 +1,88 @@
+// What somebody says is right about a text, sent to the run's memory.
+
+import * as api from "./api.js";
+import { announce, find, make, plural, show } from "./dom.js";
+import { attempt, clear } from "./faults.js";
+import { know } from "./known.js";
+import { LabelPicker } from "./picker.js";
+import { showVerdict } from "./results.js";
+
+export class Correction {
+  /** `again` asks for the labels of the text once more. */
+  constructor(again) {
+    this.again = again;
+    this.text = "";
+    this.right = new Map(); // id -> text
+    this.wrong = new Set();
+    this.picker = new LabelPicker(find("missing"), find("missing-list"), (label) => {
+      this.wrong.delete(label.id);
+      this.right.set(label.id, label.text);
+      this.render();
+      announce(`${label.text.slice(0, 100)} is part of the correction.`);
+    });
+    find("correction-send").addEventListener("click", () => this.send());
+    find("correction-drop").addEventListener("click", () => {
+      this.begin(this.text);
+      find("found").querySelector(".result")?.focus();
+    });
+  }
+
+  /** Nothing is judged yet of this text. */
+  begin(text) {
+    this.text = text;
+    this.right.clear();
+    this.wrong.clear();
+    clear(find("correction-fault"));
+    this.render();
+  }
+
+  /** Say that a label is right or wrong; saying it twice takes it back. */
+  judge(label, verdict) {
+    const before = this.verdict(label.id);
+    this.right.delete(label.id);
+    this.wrong.delete(label.id);
+    if (verdict !== before && verdict === "right") this.right.set(label.id, label.text);
+    if (verdict !== before && verdict === "wrong") this.wrong.add(label.id);
+    this.render();
+    const now = this.verdict(label.id);
+    announce(now ? `Judged ${now}: ${label.text.slice(0, 100)}` : "Not judged any more.");
+  }
+
+  verdict(id) {
+    if (this.right.has(id)) return "right";
+    return this.wrong.has(id) ? "wrong" : null;
+  }
+
+  get begun() {
+    return this.right.size + this.wrong.size > 0;
+  }
+
+  render() {
+    for (const item of find("found").children) showVerdict(item, this.verdict(item.dataset.id));
+    show(find("correction"), this.begun);
+    find("correction-says").textContent = this.right.size
+      ? "These labels, and no others, are remembered for this text. Near texts will get them more often."
+      : "Mark the labels that are right, or add the one that is missing: a correction says what is right.";
+    find("correction-labels").replaceChildren(...[...this.right].map(([id, text]) => make("li", {},
+      make("bdi", {}, text.length > 80 ? `${text.slice(0, 79)}…` : text),
+      make("button", {
+        type: "button", class: "chip-drop", "aria-label": `Leave out ${text.slice(0, 100)}`,
+        onclick: () => { this.right.delete(id); this.render(); },
+      }, "✕"))));
+    find("correction-send").disabled = this.right.size === 0;
+  }
+
+  async send() {
+    if (!this.right.size) return;
+    const ids = [...this.right.keys()];
+    const done = await attempt(find("correction-fault"), () => api.remember(this.text, ids),
+      () => this.send());
+    if (!done) return;
+    await know(true).catch(() => null);
+    await this.again();
+    find("found-note").textContent =
+      `Remembered with ${plural(ids.length, "label")}. The answer above already counts it.`;
+    announce(`Remembered with ${plural(ids.length, "label")}.`);
+    find("found").querySelector(".result")?.focus();
+  }
+}
