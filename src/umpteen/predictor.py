@@ -101,8 +101,8 @@ class Predictor:
             with_indexes: Whether to use what ``umpteen index`` built (for the best model); without
                 it every search is exact.
             with_fused: Whether to use the fused answer (of the best model) where it was fitted.
-            tolerant: Whether to answer by what can be read of a damaged journal of label changes,
-                instead of raising.
+            tolerant: Whether to answer by what can be read of a damaged journal of label changes or
+                of remembered texts, instead of raising.
 
         Returns:
             The predictor; it answers by the run's label changes, now and as they are made.
@@ -129,7 +129,8 @@ class Predictor:
             book, predictor.new_label_vectors, width=width, reads=reading.text
         )
         if with_fused and model_folder == folder.model("best"):
-            predictor.use_fused(load_answers(folder, predictor, model_folder.name))
+            fused = load_answers(folder, predictor, model_folder.name, tolerant=tolerant)
+            predictor.use_fused(fused)
         return predictor
 
     def use_fused(self, fused: Fused | None) -> None:

@@ -170,3 +170,21 @@ def test_the_list_is_searched_ordered_and_paged(run):
     assert frequent.labels[0].id == "L0"
     changed = list_labels(book.changes, COUNTS, changed=True)
     assert [label.id for label in changed.labels] == ["L3", "x"]
+
+
+def test_the_search_finds_what_a_look_at_every_label_finds(tmp_path):
+    rng = np.random.default_rng(2)
+    parts = ["Ash", "OAK", "elm-tree", "straße", "İ", "a.b", "fir", "pine"]
+    titles = [" ".join(rng.choice(parts, rng.integers(0, 4))) for _ in range(120)]
+    labels = LabelSet([f"id{n}" for n in range(120)], titles)
+    book = LabelBook(make_run(tmp_path / "run", LABELS), LABELS)
+    book.changes.trained = labels
+    counts = np.ones(120, np.int64)
+    for search in ("ash", "oak FIR", "tree", "STRASSE", "a.b", "id7", "e", "nothing", "i id1 pine"):
+        wanted = [
+            label_id
+            for label_id, title in zip(labels.ids, titles, strict=True)
+            if all(word in f"{label_id} {title}".casefold() for word in search.casefold().split())
+        ]
+        found = list_labels(book.changes, counts, search=search, limit=500)
+        assert [label.id for label in found.labels] == wanted, search

@@ -271,6 +271,19 @@ def test_a_damaged_journal_refuses_changes_and_goes_on_answering(serving, run):
     assert client.get("/readyz").status_code == 200
 
 
+def test_a_damaged_memory_refuses_additions_and_goes_on_answering(serving, run):
+    first = serving()
+    for n in range(2):
+        body = {"examples": [{"text": f"candle number {n}", "labels": ["L30"]}]}
+        assert first.post("/v1/memory", json=body).status_code == 200
+    file = run / "memory.journal"
+    file.write_bytes(file.read_bytes().replace(b"number 0", b"number 7"))
+    client = serving()
+    assert ids(predict(client, "candle number 1", k=1)) == [["L30"]]
+    assert "damaged; answers go on" in sentence(client.post("/v1/memory", json=body), 503)
+    assert client.delete("/v1/labels?id=L05").status_code == 200
+
+
 def test_the_openapi_document_names_every_route(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert {"/v1/predict", "/v1/labels", "/v1/info", "/healthz", "/metrics"} <= set(paths)

@@ -50,13 +50,16 @@ def save_answers(
         recipe.save(temporary / "recipe.json")
 
 
-def load_answers(folder: RunFolder, predictor: Predictor, model: str) -> Fused | None:
+def load_answers(
+    folder: RunFolder, predictor: Predictor, model: str, *, tolerant: bool = False
+) -> Fused | None:
     """Read the fused answer of a run.
 
     Args:
         folder: The run.
         predictor: Its model, on its device.
         model: The name of the model folder that answers.
+        tolerant: Whether to go on with what can be read of a damaged journal of additions.
 
     Returns:
         None where nothing was fitted.
@@ -89,7 +92,7 @@ def load_answers(folder: RunFolder, predictor: Predictor, model: str) -> Fused |
             lexical.words if lexical is not None else None,
             predictor.labels_now,
             predictor.vectors,
-            journal=memory_journal(folder.path, predictor.labels.fingerprint),
+            journal=memory_journal(folder.path, predictor.labels.fingerprint, tolerant=tolerant),
             device=next(predictor.model.parameters()).device,
         )
     views = Views(predictor, remembered, lexical, recipe.voting, recipe.word_voting)
@@ -112,11 +115,12 @@ def _read_counts(file: Path, n_labels: int) -> NDArray[np.int64]:
     return counts
 
 
-def memory_journal(run: Path, fingerprint: str) -> Journal:
+def memory_journal(run: Path, fingerprint: str, *, tolerant: bool = False) -> Journal:
     """Where additions to the memory are kept; they outlive a new fit."""
     return Journal(
         run / JOURNAL,
         kind="memory",
         belongs_to=fingerprint,
+        tolerant=tolerant,
         remedy="put the file back from a copy, or move it away to go on without its additions",
     )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import weakref
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.labels import LabelSet
 from umpteen.live.changes import LabelChanges
+
+_SPOKEN: dict[int, tuple[weakref.ref[LabelSet], str, NDArray[np.int64]]] = {}
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def list_labels(
     Returns:
         The page, and how many labels there are in all.
     """
-    rows = np.fromiter(_matching(changes, search, changed), np.int64)
+    rows = _matching(changes, search, changed)
     if order != "row":
         known = np.concatenate([counts, np.zeros(len(changes.added), np.int64)])[rows]
         rows = rows[np.argsort(-known if order == "frequent" else known, kind="stable")]
@@ -81,25 +84,41 @@ def show(changes: LabelChanges, counts: NDArray[np.int64], row: int) -> ListedLa
     return ListedLabel(label_id, text, count, "retired" if label_id in changes.retired else state)
 
 
-def _matching(changes: LabelChanges, search: str, changed: bool) -> Iterator[int]:
+def _matching(changes: LabelChanges, search: str, changed: bool) -> NDArray[np.int64]:
     n = len(changes.trained)
-    if changed:
-        old = sorted(row for i in changes.retired if (row := changes.row(i)) < n)
-        candidates: Iterator[int] = chain(old, range(n, len(changes)))
-    else:
-        candidates = iter(range(len(changes)))
     words = search.casefold().split()
-    if not words:
-        return candidates
-    trained, added = changes.trained, changes.added
+    added = np.array(
+        [
+            n + place
+            for place, label in enumerate(changes.added)
+            if all(word in f"{label.id} {label.text}".casefold() for word in words)
+        ],
+        np.int64,
+    )
+    if changed:
+        out = [row for i in changes.retired if i in changes and (row := changes.row(i)) < n]
+        trained = np.array(sorted(out), np.int64)
+    else:
+        trained = np.arange(n)
+    for word in words:
+        trained = np.intersect1d(trained, _rows_with(word, *_spoken(changes.trained)))
+    return np.concatenate([trained, added])
 
-    def spoken(row: int) -> str:
-        if row < n:
-            return f"{trained.ids[row]} {trained.titles[row]}".casefold()
-        return f"{added[row - n].id} {added[row - n].text}".casefold()
 
-    return (row for row in candidates if _has_all(spoken(row), words))
+def _spoken(labels: LabelSet) -> tuple[str, NDArray[np.int64]]:
+    """Ids and titles of all labels in one string, and where each label begins; made once."""
+    known = _SPOKEN.get(id(labels))
+    if known is None or known[0]() is not labels:
+        lines = [f"{label_id} {title}\n".casefold()
+                 for label_id, title in zip(labels.ids, labels.titles, strict=True)]  # fmt: skip
+        starts = np.cumsum([0, *map(len, lines)])[:-1]
+        known = (weakref.ref(labels), "".join(lines), starts)
+        _SPOKEN.clear()  # a service has one run at a time
+        _SPOKEN[id(labels)] = known
+    return known[1], known[2]
 
 
-def _has_all(text: str, words: list[str]) -> bool:
-    return all(word in text for word in words)
+def _rows_with(word: str, spoken: str, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Labels that hold a word, which has no blank in it and so lies within one label."""
+    places = np.fromiter((m.start() for m in re.finditer(re.escape(word), spoken)), np.int64)
+    return np.unique(np.searchsorted(starts, places, side="right") - 1)

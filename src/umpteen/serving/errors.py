@@ -85,7 +85,7 @@ def translate(error: Exception) -> JSONResponse:
     if isinstance(error, JournalDamaged):
         logger.error("journal damaged", extra={"fields": {"why": str(error)}})
         return fault(
-            503, "the list of label changes is damaged; answers go on, changes wait for its repair"
+            503, "the list of changes is damaged; answers go on, changes wait for its repair"
         )
     if isinstance(error, ConfigError | DataError):
         return fault(422, str(error))
