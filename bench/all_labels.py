@@ -14,43 +14,25 @@ Rows:
     dexml-large    the same at 1,305,265 labels
 
 ``--scale 0.001`` shrinks labels and batch alike, to try the script on a CPU. Weights are random:
-only time and memory are looked at. Medians of repeated steps; the plain version runs in the same
-process. The floor of a classifier row is its matrix products at 790 TFLOP/s, the measured rate of
-large bfloat16 products on an H200: three for bce with its update, else four, since the scores are
-needed twice.
+only time and memory are looked at. Medians of steps queued one behind the other, by the device's
+clock (``timing.py``), and beside them the host's; the plain version runs in the same process. The
+floor of a classifier row is its matrix products at 790 TFLOP/s, the measured rate of large bfloat16
+products on an H200: three for bce with its update, else four, since the scores are needed twice.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from timing import timed
 
 LABELS_131K, LABELS_1M = 131_073, 1_305_265
 FLOP_PER_SECOND = 790e12
-
-
-def timed(step, *, repeats: int, device: torch.device) -> tuple[float, float]:
-    """Median milliseconds and peak GiB of a step, after one warm-up."""
-    step()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(1000 * (time.perf_counter() - start))
-    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
-    return statistics.median(times), peak
 
 
 def positives_of(n_queries: int, n_labels: int, per_query: int, seed: int):
@@ -175,7 +157,7 @@ def classifier_rows(scale: float, device: torch.device, blocks: list[int | None]
             if whole and block != blocks[0]:
                 continue  # it has no blocks
             try:
-                milliseconds, peak = timed(step, repeats=5, device=device)
+                took = timed(step, repeats=5, device=device)
             except RuntimeError as error:  # a row that cannot be, on this device
                 print(f"{work}, {code}: {error}")
                 continue
@@ -185,8 +167,9 @@ def classifier_rows(scale: float, device: torch.device, blocks: list[int | None]
                 {
                     "work": f"{work}, {n_labels:,} x {dim}, batch {batch}",
                     "code": code if block is None or whole else f"{code}, blocks of {block:,}",
-                    "ms": milliseconds,
-                    "peak_gib": peak,
+                    "ms": took.ms,
+                    "wall_ms": took.wall_ms,
+                    "peak_gib": took.gib,
                     "floor_ms": 1000 * flop / FLOP_PER_SECOND,
                 }
             )
@@ -243,12 +226,13 @@ def dexml_row(
         loss_of(model, one, 7).backward()
         optimizer.step()
 
-    milliseconds, peak = timed(step, repeats=repeats, device=device)
+    took = timed(step, repeats=repeats, device=device)
     return {
         "work": f"DEXML step, {n_labels:,} labels, batch {batch:,}",
         "code": f"umpteen, chunks of {chunk_tokens:,} tokens",
-        "ms": milliseconds,
-        "peak_gib": peak,
+        "ms": took.ms,
+        "wall_ms": took.wall_ms,
+        "peak_gib": took.gib,
     }
 
 
@@ -275,14 +259,13 @@ def main() -> None:
                 dexml_row(n_labels, batch, device, repeats=repeats, chunk_tokens=chunk_tokens)
             )
     print(f"torch {torch.__version__}, {device}")
-    print("| work | code | ms | peak GiB | of the floor |")
-    print("|---|---|---|---|---|")
+    print("| work | code | ms | wall ms | peak GiB | of the floor |")
+    print("|---|---|---|---|---|---|")
     for row in rows:
         floor = row.get("floor_ms")
         share = f"{floor / row['ms']:.0%}" if floor and device.type == "cuda" else "-"
-        print(
-            f"| {row['work']} | {row['code']} | {row['ms']:.1f} | {row['peak_gib']:.2f} | {share} |"
-        )
+        times = f"{row['ms']:.1f} | {row['wall_ms']:.1f}"
+        print(f"| {row['work']} | {row['code']} | {times} | {row['peak_gib']:.2f} | {share} |")
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=2))
 

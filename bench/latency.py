@@ -9,7 +9,8 @@ For the exact index and for faiss indexes built on the spot: the median and the 
 one `Predictor.predict` of one text, its parts (tokens, encoder, search), and the share of the exact
 top k that comes back. --cpu-time counts this thread's time alone, for a machine that is not idle.
 --untrained takes a Hugging Face folder and puts two heads of 256 on it: time does not depend on
-what they have learnt. Label vectors are then both heads' of the label texts.
+what they have learnt. Titles are read, and label vectors are both
+heads' of the label titles.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def untrained(folder, data):
     heads = ("dual", "classifier")
     model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
     tokenizer = load_tokenizer(folder)
-    tokens = encode(data.labels.texts, tokenizer, max_tokens=32)
+    tokens = encode(data.labels.encoder_texts("title"), tokenizer, max_tokens=32)
     vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets))
     reading = Reading("title", 32, data.labels.fingerprint)
     counts = np.zeros(len(data.labels), np.int64)
@@ -85,7 +86,7 @@ def main():
     else:
         predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
     head = given.head or predictor.vector_heads[-1]
-    texts = list(data[given.split].texts()[: given.texts])
+    texts = list(data[given.split].texts(predictor.reading.text)[: given.texts])
     columns = predictor.columns(head)
     clock(predictor.vectors, [[text] for text in texts[:50]])
     encode = np.median(clock(predictor.vectors, [[text] for text in texts], now))

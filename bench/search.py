@@ -13,12 +13,11 @@ Labels are unit vectors around random centres, queries lie near labels, as in be
 
 import argparse
 import json
-import statistics
-import time
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from timing import timed
 
 from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels
@@ -29,7 +28,7 @@ from umpteen.index.two_pass import best_groups
 from umpteen.training.mining import mine
 
 CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
+DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 
 def make(n_queries, n_labels, dim):
@@ -46,19 +45,8 @@ def make(n_queries, n_labels, dim):
 
 def measure(function, *arguments, repeat=5, **options):
     """Median milliseconds after one call to warm up, peak GiB, and what the last call gave."""
-    times = []
-    for turn in range(repeat + 1):
-        if CUDA:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-        start = time.perf_counter()
-        given = function(*arguments, **options)
-        if CUDA:
-            torch.cuda.synchronize()
-        if turn:
-            times.append(1000 * (time.perf_counter() - start))
-    peak = torch.cuda.max_memory_allocated() / 2**30 if CUDA else float("nan")
-    return statistics.median(times), peak, given
+    took = timed(lambda: function(*arguments, **options), repeats=repeat, device=DEVICE)
+    return took.ms, took.gib, took.result
 
 
 def plain(queries, labels, k):

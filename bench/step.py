@@ -191,10 +191,12 @@ def run_ours(sizes: Sizes, data, device: torch.device, precision: str, steps: in
         if step == warm:
             clock = Clock(device)
             reset_peak(device)
+            started = time.perf_counter()
             clock.tick()
         next(ticks)
         clock.tick()
     row = {"row": "ours", "ms": statistics.median(clock.gaps()), "gib": peak(device)}
+    row["wall"] = 1000 * (time.perf_counter() - started) / steps  # the gaps waited for the device
     ticks.close()
     return row | parts_of_a_step(loop, device, steps)
 
@@ -378,7 +380,7 @@ def main() -> None:
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    columns = ("row", "ms", "gib", "batch", "host", "forward", "backward", "optimizer")
+    columns = ("row", "ms", "wall", "gib", "batch", "host", "forward", "backward", "optimizer")
     print("  ".join(f"{name:>9}" for name in columns))
     for row in rows:
         cells = (row.get(name, float("nan")) for name in columns)

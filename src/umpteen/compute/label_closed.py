@@ -137,7 +137,7 @@ class ClosedStream(LabelPasses):
         parts = []
         for start, stop, part in self._blocks():
             block = self._block(labels, start, stop).to(self.factors)
-            scores = self._turned(rounded, block, start, stop, part)
+            scores = self._turned(rounded, block, start, stop, part, self._places(part, start))
             parts.append(self.functions.summarise(scores))
             del scores
         summary = self.functions.merge(torch.cat(parts))  # (B,)
@@ -175,15 +175,16 @@ class ClosedStream(LabelPasses):
             if start < self.at:
                 continue
             block = self._block(labels, start, stop).to(self.factors)
-            scores = self._turned(rounded, block, start, stop, part)
+            places = self._places(part, start)
+            scores = self._turned(rounded, block, start, stop, part, places)
             if self.parts is not None:
                 summary, slopes = self.functions.summarise_and_slopes_(scores, factor, self.factors)
             else:
                 assert self.shift is not None
                 slopes = self.functions.slopes_(scores, self.shift, factor, self.factors)
             del scores
-            if part.start < part.stop:
-                slopes.index_put_(self._places(part, start), at_positives[part])
+            if places is not None:
+                slopes.index_put_(places, at_positives[part])
             self._push(slopes, block, rounded, (start, stop), total, apply_block)
             if self.parts is not None:
                 self.parts.append(summary)
@@ -192,7 +193,15 @@ class ClosedStream(LabelPasses):
     def _forget(self) -> None:
         """Nothing: summaries are merged over the blocks, so they fit any block size."""
 
-    def _turned(self, queries: Tensor, block: Tensor, start: int, stop: int, part: slice) -> Tensor:
+    def _turned(
+        self,
+        queries: Tensor,
+        block: Tensor,
+        start: int,
+        stop: int,
+        part: slice,
+        places: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
         """Scores (C, B) with -inf at whatever does not count in the summary."""
         if self.codes is not None:
             scores = label_fp8.multiply_codes(label_fp8.Codes(block), self.codes)
@@ -201,12 +210,11 @@ class ClosedStream(LabelPasses):
         if self.ignored is not None:
             pairs = self.ignored.between(start, stop)
             if pairs.start < pairs.stop:
-                places = self.ignored.cols[pairs] - start, self.ignored.rows[pairs]
-                scores.index_put_(places, self.nothing)
+                gone = self.ignored.cols[pairs] - start, self.ignored.rows[pairs]
+                scores.index_put_(gone, self.nothing)
         assert self.of_queries is not None
         absent = self.of_queries.absent
-        if part.start < part.stop:
-            places = self._places(part, start)
+        if places is not None:
             if not self.form.over_positives:
                 scores.index_put_(places, self.nothing)
             elif absent is not None:
@@ -219,7 +227,10 @@ class ClosedStream(LabelPasses):
             self.codes = label_fp8.Codes(rounded)
         return rounded
 
-    def _places(self, part: slice, start: int) -> tuple[Tensor, Tensor]:
+    def _places(self, part: slice, start: int) -> tuple[Tensor, Tensor] | None:
+        """Where a block's positives are in its (C, B) scores; None where it has none."""
+        if part.start == part.stop:
+            return None
         return self.pairs.cols[part] - start, self.pairs.rows[part]
 
     def _found(self, queries: Tensor, labels: Tensor) -> Tensor:

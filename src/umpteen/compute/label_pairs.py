@@ -64,7 +64,7 @@ class Pairs:
 
     rows: Tensor
     cols: Tensor
-    order: NDArray[np.int64]
+    order: Tensor
     """(P,) where each pair was before sorting."""
     labels: NDArray[np.integer]
     """(P,) the sorted labels on the host, where blocks are cut."""
@@ -104,14 +104,12 @@ def sort_pairs(
             wrong = int(values.max()) if values.max() >= count else int(values.min())
             raise LabelMismatch(f"a pair names {what} row {wrong}; rows are 0 to {count - 1} here")
     order = np.argsort(cols, kind="stable")
-    return Pairs(
-        place(rows[order], device),
-        place(cols[order], device),
-        order,
-        cols[order],
-        len(np.unique(rows)),
-        len(np.unique(cols)),
-    )
+    labels = cols[order]
+    # One copy for all: on a GPU each would take a pinned buffer and a launch of its own.
+    there = place(np.stack([rows[order], labels, order]).astype(np.int64, copy=False), device)
+    n_cols = int((labels[1:] != labels[:-1]).sum()) + 1 if len(labels) else 0
+    n_rows = int((np.bincount(rows) > 0).sum())
+    return Pairs(there[0], there[1], there[2], labels, n_rows, n_cols)
 
 
 def weigh(

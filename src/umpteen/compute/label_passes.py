@@ -59,7 +59,7 @@ class LabelPasses:
         self.ignored = None if ignored is None else sort(ignored[:, 0], ignored[:, 1])
         # Sorted by label, so each rank's pairs are together, in the order of the ranks.
         self.pair_bounds = np.searchsorted(self.pairs.labels, shards.bounds)
-        order = place(self.pairs.order, device)
+        order = self.pairs.order
         self.of_queries = self.of_labels = None
         self.query_share = forward / max(1, self.pairs.n_rows)
         self.label_share = (1 - forward) / max(1, self.pairs.n_cols)
