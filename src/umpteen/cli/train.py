@@ -27,6 +27,10 @@ from umpteen.cli._options import device_option, format_option, say, sentences
 @click.option(
     "--text", type=click.Choice(["title", "all"]), help="Read titles alone, or contents too."
 )
+@click.option("--minutes", type=float, metavar="M", help="Train as many epochs as fit this time.")
+@click.option(
+    "--tune", type=float, metavar="M", help="First search around the settings for this long."
+)
 @click.option("--resume", is_flag=True, help="Continue the run from its newest checkpoint.")
 @click.option("--cache", metavar="FOLDER", help="Where token stores are kept between runs.")
 @click.option(
@@ -43,6 +47,8 @@ def train(
     overrides: tuple[str, ...],
     encoder: str | None,
     text: str | None,
+    minutes: float | None,
+    tune: float | None,
     resume: bool,
     cache: str | None,
     tensorboard: bool,
@@ -51,9 +57,10 @@ def train(
 ) -> None:
     """Train a model on DATA and write a self-contained run folder.
 
-    Without --preset and --encoder the frugal default is trained, which needs no download. A run
-    that was stopped or killed continues with --resume to the same result. On several GPUs, or
-    several processes: torchrun --nproc-per-node N -m umpteen train ...
+    Without --preset the settings are chosen by the data, and the reasons are said; without
+    --encoder the frugal one is trained, which needs no download. A run that was stopped or killed
+    continues with --resume to the same result. On several GPUs, or several processes: torchrun
+    --nproc-per-node N -m umpteen train ...
     """
     from pathlib import Path
 
@@ -89,6 +96,8 @@ def train(
             reporters=reporters,
             cache=cache,
             ranks=ranks,
+            minutes=minutes,
+            tune=tune,
         )
         ranks.close()
     except KeyboardInterrupt:

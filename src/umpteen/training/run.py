@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
 import torch
 
-from umpteen.build import (
-    DEFAULT_PRESET,
-    build_losses,
-    is_frugal,
-    load_config,
-    resolve_open_settings,
-    stages,
-)
+from umpteen.build import build_losses, is_frugal, stages
 from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.compute.sharding import ONE_RANK, Ranks, start_ranks
 from umpteen.compute.threads import cpu_threads
@@ -32,12 +25,14 @@ from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.settings import from_mapping
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
+from umpteen.training.defaults import Settled, settle
 from umpteen.training.fusing import fuse_run
 from umpteen.training.host_table import place_model
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.mixup import KINDS
 from umpteen.training.on_ranks import cut_table_, whole_table
+from umpteen.training.pace import measure_pace
 from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import (
     default_cache,
@@ -48,6 +43,7 @@ from umpteen.training.prepare import (
 )
 from umpteen.training.reporters import Reporter, Silent, StepLog
 from umpteen.training.selection import Selection
+from umpteen.training.tuning import FOLDER, Tuning, is_tuning, new_tuning
 
 
 def train(
@@ -63,6 +59,8 @@ def train(
     reporters: Sequence[Reporter] = (),
     cache: str | Path | None = None,
     ranks: Ranks | None = None,
+    minutes: float | None = None,
+    tune: float | None = None,
 ) -> Predictor:
     """Train a model and write a run folder.
 
@@ -73,7 +71,8 @@ def train(
         data: The data; only its train and validation splits are read. Where it has no validation
             split, a part of train is held out.
         out: The run folder to make, or with ``resume`` to continue.
-        preset: A preset's name or a TOML file; the frugal default if left out.
+        preset: A preset's name or a TOML file. Left out, rules choose the settings by the data
+            (see ``choosing/rules.py``).
         overrides: ``section.key=value`` strings laid over the preset.
         dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
             preset and its propensity constants are taken.
@@ -83,6 +82,10 @@ def train(
         reporters: Told of progress.
         cache: Where token stores are kept; by default the user's cache folder.
         ranks: From ``start_ranks``, where the caller has started them.
+        minutes: A budget: a short trial measures the time of a step, and as many epochs are
+            trained as fit it, up to those of the settings.
+        tune: Minutes of a search around the settings, judged by validation, before the run; its
+            trials are runs in ``out/tuning``.
 
     Returns:
         A predictor with the best model by validation (the last one without validation).
@@ -93,32 +96,51 @@ def train(
         TrainingStopped: If the loss is no longer finite, or memory ran out.
         RankLost: If another rank of the job has ended.
     """
+    started = time.monotonic()
     folder = RunFolder(out)
     ranks = start_ranks(choose_device(device)) if ranks is None else ranks
     if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
         # torchrun repeats the command it was given; what the first try began is continued.
         resume, config, preset, overrides, dataset = True, None, None, (), None
+        minutes = tune = None
+    cache = Path(cache) if cache else default_cache()
+    say = _teller(reporters if ranks.first else ())
+    searching = resume and is_tuning(folder)
     if resume:
-        if config is not None or preset is not None or overrides or dataset is not None:
+        told = (config, preset, dataset, minutes, tune)
+        if overrides or any(value is not None for value in told):
             raise ConfigError(
-                "a resumed run keeps its own settings; leave preset, --set and --dataset out"
+                "a resumed run keeps its own settings; leave preset, --set, --dataset, --minutes "
+                "and --tune out"
             )
-        settings = from_mapping(folder.read_settings(), source=str(folder.config))
+        settled = _settled_before(folder)
     else:
         folder.require_empty()
-        settings = config or load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
-        settings = resolve_open_settings(settings)
+        settled = settle(
+            data,
+            preset=preset,
+            overrides=overrides,
+            dataset=dataset,
+            device=device,
+            minutes=minutes,
+            config=config,
+        )
         ranks.wait()  # until all have seen that the folder is empty
-    # A misspelt name should not wait for the tokens of all texts, or for an epoch.
-    for stage in stages(settings):
-        build_losses(stage.loss)
-    parse_all([settings.validation.select])
-    if ranks.world > 1:
-        _require_for_ranks(settings)
-    data = with_told_propensity(data, settings)
+        for line in settled.reasons:
+            say(line)
+    _require_known_names(settled.config, ranks, minutes=minutes, search=tune or searching)
+    data = with_told_propensity(data, settled.config)
+    if minutes is not None and "train.epochs" not in settled.told:
+        settled = _paced(settled, data, minutes, started, device=device, cache=cache, say=say)
+    if tune is not None or searching:
+        search = new_tuning(folder, settled, data, minutes=tune) if tune is not None else None
+        search = search or Tuning.read(folder.path / FOLDER)
+        settled, resume = search.run(data, device=device, cache=cache, say=say), False
+    settings = settled.config
     session = _Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
+    session.reasons = settled.reasons
     try:
-        session.set_up(data, resume=resume, cache=Path(cache) if cache else default_cache())
+        session.set_up(data, resume=resume, cache=cache)
     except Exception:
         if not resume and ranks.first:
             folder.take_back_settings()
@@ -128,6 +150,61 @@ def train(
         fuse_run(folder, data, settings, device=device, say=session.say)
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
+
+
+def _teller(reporters: Sequence[Reporter]) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        for reporter in reporters:
+            reporter.say(text)
+
+    return say
+
+
+def _paced(
+    settled: Settled,
+    data: Dataset,
+    minutes: float,
+    started: float,
+    *,
+    device: str,
+    cache: Path,
+    say: Callable[[str], None],
+) -> Settled:
+    """The settings with as many epochs as fit the minutes since the start."""
+    say("taking a few steps to see how long they are")
+    pace = measure_pace(data, settled.config, device=device, cache=cache)
+    paced = settled.within(pace, minutes=minutes, spent=time.monotonic() - started)
+    say(paced.reasons[-1])
+    return paced
+
+
+def _settled_before(folder: RunFolder) -> Settled:
+    """The settings of a run that is resumed, or of one whose search is."""
+    if is_tuning(folder):
+        return Settled(Tuning.read(folder.path / FOLDER).base)
+    settings = from_mapping(folder.read_settings(), source=str(folder.config))
+    written = read_json(folder.config, error=RunError)
+    return Settled(settings, tuple(written.get("chosen", ())))
+
+
+def _require_known_names(
+    settings: RunConfig, ranks: Ranks, *, minutes: float | None, search: float | None
+) -> None:
+    """A misspelt name should not wait for the tokens of all texts, or for an epoch."""
+    for stage in stages(settings):
+        build_losses(stage.loss)
+    parse_all([settings.validation.select])
+    if minutes is not None and settings.stage2:
+        raise ConfigError(
+            "a run of two stages takes no --minutes; give train.epochs and stage2.train.epochs"
+        )
+    if ranks.world > 1:
+        if minutes is not None or search:
+            raise ConfigError(
+                "several ranks take neither --minutes nor --tune; find the settings with one rank "
+                "and give them with --preset RUN/config.json"
+            )
+        _require_for_ranks(settings)
 
 
 def _require_for_ranks(settings: RunConfig) -> None:
@@ -173,6 +250,8 @@ class _Session:
         self.precision = choose_precision(settings.train.precision, self.device)
         self.ranks = ranks
         self.reporters = reporters if reporters and ranks.first else [Silent()]
+        self.reasons: tuple[str, ...] = ()
+        """How the settings came about."""
 
     def say(self, text: str) -> None:
         for reporter in self.reporters:
@@ -194,7 +273,9 @@ class _Session:
         else:
             # First, so that a kill from here on can be resumed.
             if self.ranks.first:
-                start.write_config(self.folder, settings, data, device=self.device)
+                start.write_config(
+                    self.folder, settings, data, device=self.device, chosen=self.reasons
+                )
             model, tokenizer = new_model(settings, dataset)
         with self.ranks.first_goes_first():  # the others find its tokens in the cache
             self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
@@ -276,6 +357,7 @@ class _Session:
             data,
             device=self.device,
             fingerprint=self.data.fingerprint,
+            chosen=self.reasons,
         )
 
     def _start_labels(self, settings: RunConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,8 +56,9 @@ def write_config(
     *,
     device: torch.device,
     fingerprint: str | None = None,
+    chosen: Sequence[str] = (),
 ) -> None:
-    """Write the settings as resolved, with versions and fingerprints."""
+    """Write the settings as resolved, with versions, fingerprints and the reasons of a choice."""
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(
         folder.config,
@@ -67,6 +69,7 @@ def write_config(
             "device": str(device),
             "data": {"name": data.name, "fingerprint": fingerprint},
             "labels": data.labels.fingerprint,
+            "chosen": list(chosen),
             "config": settings_files.to_json(settings),
         },
     )

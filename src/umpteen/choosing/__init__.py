@@ -1,0 +1,1 @@
+"""Settings that follow from the data: facts, rules, and what they choose together."""

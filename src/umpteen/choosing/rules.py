@@ -1,0 +1,94 @@
+"""The rules of the default: facts in, a setting and the reason out, one function each.
+
+A rule is here because it was measured (docs/choosing.md says where) or because the present value
+cannot be right for the data at hand. Where neither holds, the preset's value stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from umpteen.choosing.facts import Facts
+
+BAG_TOKENS = 512
+CHUNK_TOKENS = 128
+MOST_CHUNKS = 8
+LEAST_TOKENS = 32
+STEPS_OF_AN_EPOCH = 50
+LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
+SMALLEST_BATCH = 32
+DENSE = 20.0
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a rule says."""
+
+    reason: str
+    """One sentence without a full stop."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """By key, such as ``batches.size``; empty where the preset's values stay."""
+
+
+def preset_of(facts: Facts) -> str:
+    """The preset the rules start from."""
+    return "unidec" if facts.encoder == "transformer" else "unidec-frugal"
+
+
+def length(facts: Facts) -> Chosen:
+    """How much of a text is read."""
+    seen = f"99 of 100 queries have at most {facts.length_99:,} tokens"
+    if facts.encoder != "transformer":
+        tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), BAG_TOKENS)
+        more = f"{facts.encoder} reads up to {BAG_TOKENS} at once"
+        return Chosen(f"{seen}; {more}", {"data.max_tokens": tokens, "data.chunks": 1})
+    if facts.length_90 <= CHUNK_TOKENS:
+        tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), CHUNK_TOKENS)
+        return Chosen(seen, {"data.max_tokens": tokens, "data.chunks": 1})
+    chunks = min(-(-facts.length_90 // CHUNK_TOKENS), MOST_CHUNKS)
+    return Chosen(
+        f"9 of 10 queries have at most {facts.length_90:,} tokens, more than the {CHUNK_TOKENS} a "
+        f"transformer sees at once; longer texts are read in up to {MOST_CHUNKS} chunks",
+        {"data.max_tokens": CHUNK_TOKENS, "data.chunks": chunks},
+    )
+
+
+def batch_size(facts: Facts) -> Chosen:
+    """Queries in a batch."""
+    largest = LARGEST_BATCH[facts.encoder]
+    size = largest
+    while size > SMALLEST_BATCH and facts.queries < STEPS_OF_AN_EPOCH * size:
+        size //= 2
+    return Chosen(
+        f"{facts.queries:,} queries; at least {STEPS_OF_AN_EPOCH} steps an epoch where "
+        f"{SMALLEST_BATCH} to {largest} queries in a batch allow it",
+        {"batches.size": size},
+    )
+
+
+def label_rows(facts: Facts) -> Chosen:
+    """Whether label texts become training rows."""
+    return Chosen(
+        "no label rows (augment.method): label texts are read by the dual encoder already, and "
+        "with it they brought nothing on MDN-SeeAlso"
+    )
+
+
+def shares(facts: Facts) -> Chosen:
+    """How the two heads share the loss."""
+    kind = "many" if facts.queries_per_label >= DENSE else "few"
+    return Chosen(
+        f"{facts.queries_per_label:.1f} queries a label ({kind}), {facts.labels_per_query:.1f} "
+        "labels a query: both heads as in the preset; the fused answer weighs them on validation"
+    )
+
+
+RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, label_rows, shares)
+"""In the order in which they are shown."""
+
+
+def _rounded(tokens: int) -> int:
+    """Up to a multiple of eight."""
+    return -(-tokens // 8) * 8

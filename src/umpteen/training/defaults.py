@@ -1,0 +1,112 @@
+"""The settings of a run that names no preset: the rules of ``choosing/`` applied to its data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
+from umpteen.choosing.choice import choose
+from umpteen.choosing.facts import Facts, look_at
+from umpteen.compute.precision import choose_device
+from umpteen.config import EncoderConfig, RunConfig
+from umpteen.data.dataset import Dataset
+from umpteen.errors import ConfigError
+from umpteen.training.pace import Pace, within_budget
+
+FUSION_SHARE = 0.1
+"""Of a time budget, for each of the two parts of fitting the fused answer."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Settings of a run before its first step, and how they came about."""
+
+    config: RunConfig
+    reasons: tuple[str, ...] = ()
+    told: frozenset[str] = frozenset()
+    """Keys the user has set, which nothing may change."""
+
+    def within(self, pace: Pace, *, minutes: float, spent: float) -> Settled:
+        """The same with as many epochs as fit a time budget; see ``pace.within_budget``."""
+        config, reason = within_budget(self.config, pace, minutes=minutes, spent=spent)
+        return Settled(config, (*self.reasons, reason), self.told)
+
+
+def settle(
+    data: Dataset,
+    *,
+    preset: str | None,
+    overrides: Sequence[str],
+    dataset: str | None,
+    device: str,
+    minutes: float | None,
+    config: RunConfig | None = None,
+) -> Settled:
+    """The settings of a new run: the user's changes over a preset, or over what the rules choose.
+
+    Args:
+        data: The data; its train split is looked at where no preset is named.
+        preset: A preset's name or file.
+        overrides: The user's changes.
+        dataset: A well-known data set, whose settings take the place of the rules.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        minutes: The time budget.
+        config: The settings themselves, instead of preset, overrides and dataset.
+
+    Returns:
+        Settings with open ones filled in; epochs do not know of the budget yet.
+
+    Raises:
+        ConfigError: If a setting is wrong, or the budget is none.
+    """
+    if minutes is not None and minutes <= 0:
+        raise ConfigError(f"--minutes {minutes:g}: expected more than 0 minutes")
+    told = frozenset(override.partition("=")[0].strip() for override in overrides)
+    reasons: tuple[str, ...] = ()
+    given = config is not None or preset is not None or dataset is not None
+    if config is None:
+        config = load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
+    if not given and "train" in data:
+        facts = facts_of(data, config, device=device, minutes=minutes)
+        choice = choose(facts, overrides)
+        config = load_config(choice.preset, [*choice.overrides(), *overrides])
+        reasons = choice.reasons
+    config = resolve_open_settings(config)
+    if minutes is not None and "fusion.seconds" not in told:
+        seconds = min(config.fusion.seconds, FUSION_SHARE * 60 * minutes)
+        fusion = dataclasses.replace(config.fusion, seconds=seconds)
+        config = dataclasses.replace(config, fusion=fusion)
+        reasons += (f"fusion.seconds {seconds:.0f}: a tenth of the {minutes:g} minutes",)
+    return Settled(config, reasons, told)
+
+
+def facts_of(
+    data: Dataset, config: RunConfig, *, device: str, minutes: float | None = None
+) -> Facts:
+    """The facts of the data for the encoder and the texts that the settings name."""
+    open_filled = resolve_open_settings(config)
+    encoder = open_filled.encoder
+    return look_at(
+        data,
+        text=config.data.text,
+        tokenizer=_counting_tokenizer(encoder),
+        encoder=encoder.name if is_frugal(encoder) else "transformer",
+        device=choose_device(device).type,
+        minutes=minutes,
+    )
+
+
+def _counting_tokenizer(encoder: EncoderConfig) -> Any:
+    """The encoder's tokenizer; None where it will be learned from the data."""
+    if not is_frugal(encoder):
+        from umpteen.model.transformer import load_tokenizer
+
+        return load_tokenizer(encoder.name)
+    if encoder.table == "static":
+        from umpteen.model.frugal.tables import load_static_table
+
+        return load_static_table()[0]
+    return None

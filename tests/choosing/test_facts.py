@@ -1,0 +1,71 @@
+"""Facts of a small data set, counted by hand."""
+
+import numpy as np
+import pytest
+
+from umpteen.choosing.facts import look_at
+from umpteen.data.dataset import Dataset, Split, targets_from_rows
+from umpteen.data.labels import LabelSet
+from umpteen.model.frugal.tables import train_tokenizer
+
+
+def data_of(texts, rows, titles, *, ids=None, test=None):
+    labels = LabelSet(ids or [f"L{i}" for i in range(len(titles))], titles)
+    splits = {"train": Split(texts, targets_from_rows(rows, len(titles)))}
+    if test:
+        splits["test"] = Split(test, targets_from_rows([[0]] * len(test), len(titles)))
+    return Dataset(labels, splits)
+
+
+def facts(data, **options):
+    given = {"text": "all", "tokenizer": None, "encoder": "bag", "device": "cpu"} | options
+    return look_at(data, **given)
+
+
+def test_counts_are_those_of_train():
+    texts = ["red apple", "a blue river of words", "red apple", "x"]
+    data = data_of(texts, [[0, 1], [0], [0], [2]], ["red apple", "blue", "old", "unused"])
+    found = facts(data, minutes=3.0)
+    assert (found.queries, found.labels) == (4, 4)
+    assert found.labels_per_query == 5 / 4
+    assert found.queries_per_label == 5 / 3
+    assert found.symmetric == 0.5
+    assert found.label_texts
+    assert found.minutes == 3.0
+
+
+def test_test_queries_are_not_looked_at():
+    texts, rows, titles = ["one two"] * 3, [[0]] * 3, ["a", "b"]
+    seen = facts(data_of(texts, rows, titles, test=["word " * 500, "a"]))
+    assert seen == facts(data_of(texts, rows, titles))
+
+
+def test_lengths_are_tokens_of_the_whole_text():
+    texts = [" ".join(["word"] * n) for n in range(1, 101)]
+    data = data_of(texts, [[0]] * 100, ["a"])
+    assert (facts(data).length_90, facts(data).length_99) == (122, 134)  # four for three words
+    tokenizer = train_tokenizer(texts, vocabulary=50)
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=7)
+    found = facts(data, tokenizer=tokenizer)
+    plain = np.array([n * len(_one_word(tokenizer)) for n in range(1, 101)])
+    assert found.length_90 == np.percentile(plain, 90, method="higher")
+    assert tokenizer.truncation["max_length"] == 5  # left as it is
+
+
+def _one_word(tokenizer):
+    tokenizer = type(tokenizer).from_str(tokenizer.to_str())
+    tokenizer.no_padding()
+    return tokenizer.encode("word").ids
+
+
+@pytest.mark.parametrize(
+    ("titles", "ids", "expected"),
+    [
+        (["apple", "river", "7"], None, True),
+        (["1", "2", "apple"], None, False),
+        (["a1", "b2", "apple"], ["a1", "b2", "c3"], False),
+    ],
+)
+def test_labels_without_texts_are_noticed(titles, ids, expected):
+    assert facts(data_of(["x"], [[0]], titles, ids=ids)).label_texts is expected

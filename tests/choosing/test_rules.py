@@ -1,0 +1,109 @@
+"""What each rule says, and that all of them together are settings."""
+
+import dataclasses
+
+import pytest
+
+from umpteen.build import load_config
+from umpteen.choosing.choice import choose
+from umpteen.choosing.facts import Facts
+from umpteen.choosing.rules import RULES, batch_size, label_rows, length, preset_of, shares
+
+SHORT = Facts(
+    queries=7138,
+    labels=5814,
+    labels_per_query=3.3,
+    queries_per_label=4.0,
+    length_90=12,
+    length_99=17,
+    label_texts=True,
+    symmetric=0.5,
+    encoder="bag",
+    device="cpu",
+)
+
+
+def facts(**changes):
+    return dataclasses.replace(SHORT, **changes)
+
+
+LENGTHS = [
+    (("bag", 12, 17), (32, 1)),
+    (("bag", 40, 45), (48, 1)),
+    (("bag", 440, 645), (512, 1)),
+    (("convolution", 20, 90), (96, 1)),
+    (("transformer", 12, 17), (32, 1)),
+    (("transformer", 120, 400), (128, 1)),
+    (("transformer", 129, 400), (128, 2)),
+    (("transformer", 800, 4000), (128, 7)),
+    (("transformer", 9000, 9000), (128, 8)),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), LENGTHS)
+def test_length(given, expected):
+    encoder, length_90, length_99 = given
+    said = length(facts(encoder=encoder, length_90=length_90, length_99=length_99))
+    assert (said.settings["data.max_tokens"], said.settings["data.chunks"]) == expected
+
+
+SIZES = [
+    ("bag", 60, 32),
+    ("bag", 3000, 32),
+    ("bag", 3200, 64),
+    ("bag", 7138, 128),
+    ("bag", 10**6, 128),
+    ("transformer", 7138, 128),
+    ("transformer", 45_000, 512),
+    ("transformer", 87_472, 1024),
+    ("transformer", 10**7, 1024),
+]
+
+
+@pytest.mark.parametrize(("encoder", "queries", "expected"), SIZES)
+def test_batch_size(encoder, queries, expected):
+    said = batch_size(facts(encoder=encoder, queries=queries))
+    assert said.settings == {"batches.size": expected}
+
+
+def test_label_rows_and_shares_stay_those_of_the_preset():
+    for rule in (label_rows, shares):
+        for queries_per_label in (1.0, 50.0):
+            assert not rule(facts(queries_per_label=queries_per_label)).settings
+    assert "(many)" in shares(facts(queries_per_label=50.0)).reason
+    assert "(few)" in shares(SHORT).reason
+
+
+def test_the_preset_follows_the_encoder():
+    assert preset_of(SHORT) == "unidec-frugal"
+    assert preset_of(facts(encoder="transformer")) == "unidec"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("encoder", ["bag", "convolution", "transformer"])
+def test_every_rule_gives_a_reason_and_settings_that_exist(rule, encoder):
+    said = rule(facts(encoder=encoder, length_90=900, length_99=2000))
+    assert said.reason
+    assert "\n" not in said.reason
+    changes = [f"{key}={value}" for key, value in said.settings.items()]
+    load_config(preset_of(facts(encoder=encoder)), changes)
+
+
+def test_the_measured_data_set_keeps_its_measured_settings():
+    choice = choose(SHORT)
+    chosen = load_config(choice.preset, choice.overrides())
+    assert chosen == load_config("unidec-frugal")
+
+
+def test_every_rule_has_a_line():
+    choice = choose(SHORT)
+    assert len(choice.reasons) == 1 + len(RULES)
+    assert choice.reasons[2].startswith("batches.size 128: 7,138 queries")
+
+
+def test_what_the_user_sets_is_left_to_the_user():
+    choice = choose(facts(encoder="transformer", length_90=900), ["data.max_tokens=64"])
+    assert "data.max_tokens" not in choice.settings
+    assert "data.chunks" not in choice.settings  # or texts would be longer than told
+    assert choice.settings["batches.size"] == 128
+    assert not [line for line in choice.reasons if "tokens" in line]

@@ -1,0 +1,62 @@
+"""Settings of runs that name no preset: chosen, said, written, and below the user's own."""
+
+import json
+
+import pytest
+from small_runs import SETTINGS, StopAt, fit, outcome
+
+from umpteen.build import load_config, resolve_open_settings
+from umpteen.training.defaults import facts_of, settle
+from umpteen.training.run import train
+
+
+def settled(data, *, preset=None, overrides=(), dataset=None, minutes=None):
+    return settle(data, preset=preset, overrides=overrides, dataset=dataset, device="cpu",
+                  minutes=minutes)  # fmt: skip
+
+
+def test_without_a_preset_rules_choose(tiny_data):
+    found = settled(tiny_data)
+    assert found.config.batches.size == 32
+    assert found.config.train.lr_encoder is not None
+    assert any(line.startswith("batches.size 32") for line in found.reasons)
+
+
+def test_the_users_changes_lie_above_the_choice_and_a_preset_in_its_place(tiny_data):
+    assert settled(tiny_data, overrides=["batches.size=7"]).config.batches.size == 7
+    for name in ("unidec-frugal", "depsl"):
+        found = settled(tiny_data, preset=name)
+        assert found.config == resolve_open_settings(load_config(name))
+        assert not found.reasons
+    known = settled(tiny_data, dataset="lf-amazontitles-131k")
+    assert not known.reasons
+
+
+def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
+    found = settled(tiny_data, overrides=[f"encoder.name={tiny_bert}"])
+    assert found.config.train.lr_labels == load_config("unidec").train.lr_labels
+    assert facts_of(tiny_data, found.config, device="cpu").encoder == "transformer"
+
+
+def test_a_budget_bounds_the_fused_answer_too(tiny_data):
+    assert settled(tiny_data, minutes=10.0).config.fusion.seconds == pytest.approx(60.0)
+    told = settled(tiny_data, minutes=10.0, overrides=["fusion.seconds=5"])
+    assert told.config.fusion.seconds == 5
+
+
+def test_reasons_are_said_and_kept_with_the_run(tiny_data, tmp_path):
+    reporter = StopAt(0)
+    changes = [c for c in SETTINGS if not c.startswith("batches.size")]
+    train(tiny_data, out=tmp_path / "run", overrides=[*changes, "train.epochs=1"], device="cpu",
+          reporters=[reporter])  # fmt: skip
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert written["config"]["batches"]["size"] == 32
+    assert set(written["chosen"]) <= set(reporter.said)
+    assert any("batches.size 32" in line for line in written["chosen"])
+
+
+def test_a_choice_can_be_repeated_from_its_settings(tiny_data, tmp_path):
+    fit(tiny_data, tmp_path / "first", "train.epochs=1")
+    train(tiny_data, out=tmp_path / "again", preset=str(tmp_path / "first" / "config.json"),
+          device="cpu")  # fmt: skip
+    assert outcome(tmp_path / "again") == outcome(tmp_path / "first")
