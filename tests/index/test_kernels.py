@@ -42,6 +42,19 @@ def test_maxima_are_those_of_the_scores(name, n_queries, dtype, dim):
         assert torch.equal(one, other)
 
 
+def test_the_default_tile_gives_the_same_maxima_and_is_fed_only_where_it_can_be(monkeypatch):
+    queries, labels, bias = make(131, 768, 64, torch.bfloat16)
+    wanted = plain.plain_maxima(queries, labels, bias)
+    for one, other in zip(wanted, kernels.group_maxima(queries, labels, bias), strict=True):
+        assert torch.equal(one, other)
+    assert not kernels.default_tile(torch.device("cpu"), 10**4, 10**6).persistent
+    monkeypatch.setattr(kernels, "_processors", lambda device: 132)
+    for generation, n_labels, fed in ((8, 10**6, False), (9, 10**6, True), (9, 512, False)):
+        there = (generation, 0)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, there=there: there)
+        assert kernels.default_tile(torch.device("cuda"), 1000, n_labels).persistent == fed
+
+
 def test_plain_maxima_are_those_of_all_scores_and_need_no_more_memory_than_told():
     queries, labels, bias = make(5, 768, 64, torch.bfloat16)
     scores = queries.float() @ labels.float().T + bias

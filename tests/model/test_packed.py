@@ -332,6 +332,17 @@ def _two_dtypes(network):
     return network
 
 
+def test_whether_a_network_is_packed_is_looked_at_anew_when_it_changes():
+    encoder = TransformerEncoder(make("BertModel")).eval()
+    assert encoder.plan(ragged(make_texts())) is not None
+    wrapped(encoder.network)
+    assert encoder.eval().plan(ragged(make_texts())) is None
+    encoder = TransformerEncoder(make("BertModel"))
+    assert encoder.plan(ragged(make_texts())) is not None
+    _two_dtypes(encoder.network)
+    assert encoder.to(torch.device("cpu")).plan(ragged(make_texts())) is None
+
+
 @pytest.mark.parametrize("case", sorted(FOREIGN))
 def test_what_is_not_in_the_table_or_unusual_is_not_packed(case):
     network = FOREIGN[case]()

@@ -1,0 +1,68 @@
+"""The table of ``bench/gpu.py``: what is printed, kept and compared, not how long it takes."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    return importlib.import_module("gpu")
+
+
+def setting(gpu):
+    return gpu.Setting(torch.device("cpu"), 0.0001, 1, None)
+
+
+def test_a_row_that_fails_does_not_lose_the_others(gpu, monkeypatch, capsys):
+    def fails(setting):
+        yield gpu.Row("bce", "half of it", 2.0)
+        raise RuntimeError("no memory left")
+
+    def works(setting):
+        yield gpu.Row("step", "all of it", 32.0, gib=8.0, plan_ms=40.0, plan_gib=6.0)
+
+    monkeypatch.setattr(gpu, "ROWS", {"first": fails, "second": works})
+    rows = gpu.run(setting(gpu), ["first", "second"])
+    assert [row.name for row in rows] == ["bce", "step"]
+    told = capsys.readouterr().out
+    assert "first: RuntimeError: no memory left" in told
+    assert "40 (+25%)" in told
+    assert "6 (-25%)" in told
+
+
+def test_floors_and_aims_are_those_of_whole_sizes_alone(gpu):
+    row = gpu.Row("step", "a step", 32.0)
+    assert "| 16 | 50% | 35, 10 GiB |" in gpu.line(row, whole=True)
+    assert "16" not in gpu.line(row, whole=False)
+
+
+def test_results_are_compared_by_row(gpu, monkeypatch, tmp_path, capsys):
+    for name, ms in (("old", 40.0), ("new", 30.0)):
+        rows = [{"name": "step", "ms": ms, "gib": None, "plain_ms": 100.0}]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"commit": name * 9, "rows": rows}))
+    arguments = ["gpu.py", "--load", str(tmp_path / "new.json")]
+    arguments += ["--compare", str(tmp_path / "old.json")]
+    monkeypatch.setattr("sys.argv", arguments)
+    gpu.main()
+    assert "| step | time 0.75 | memory - | plain 1 |" in capsys.readouterr().out
+
+
+def test_plans_are_asked_for_every_job_of_the_table(gpu):
+    whole = gpu.Setting(torch.device("cpu"), 1.0, 1, None)
+    for what in ("step", "refresh", "epoch"):
+        ms, gib = gpu.predicted(gpu.unidec_job(whole), what)
+        assert 0 < ms < 1e6
+        assert 1 < gib < 139
+
+
+def test_two_small_rows_run_on_a_cpu(gpu):
+    rows = gpu.run(setting(gpu), ["bce", "softmax"])
+    assert [row.name for row in rows] == ["bce", "softmax"]
+    assert all(row.ms > 0 and row.plain_ms > 0 for row in rows)
