@@ -240,7 +240,7 @@ def candidates_of(config: RunConfig, told: frozenset[str] = frozenset()) -> list
         )
     if "classifier" in config.model.heads:
         found += [[f"train.lr_labels={factor * rates.lr_labels!r}"] for factor in (0.3, 3.0)]
-        found.append(["loss.bce=0.1" if not config.loss.bce else "loss.bce=0.0"])
+        found.append(["loss.bce=0.01" if not config.loss.bce else "loss.bce=0.0"])
     other = "gandalf" if config.augment.method == "none" else "none"
     found.append([f"augment.method={other}"])
     keys = [{change.partition("=")[0] for change in changes} for changes in found]
