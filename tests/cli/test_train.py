@@ -23,6 +23,21 @@ def test_a_run_says_what_it_does_and_what_comes_next(umpteen_command, tiny_data_
     assert len(steps(run)) == 8
 
 
+def test_without_a_preset_the_reasons_are_said(umpteen_command, tiny_data_folder, tmp_path):
+    flags = [flag for flag in FLAGS if "batches.size" not in flag]
+    flags += ["--set=train.epochs=1", "--minutes=5", "--device=cpu"]
+    made = umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *flags)
+    assert made.exit_code == 0, made.stderr
+    assert "preset unidec-frugal: the encoder is a bag" in made.stderr
+    assert "batches.size 32: 60 queries" in made.stderr
+    written = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert all(line in made.stderr for line in written["chosen"])
+    named = umpteen_command(
+        "train", tiny_data_folder, "--out", tmp_path / "named", *flags, "--preset=unidec-frugal"
+    )
+    assert "batches.size" not in named.stderr
+
+
 def test_text_and_encoder_have_flags_of_their_own(umpteen_command, tiny_data_folder, tmp_path):
     flags = ["--text", "title", "--encoder", "convolution", "--set=train.epochs=1"]
     made = umpteen_command("train", tiny_data_folder, "--out", tmp_path, *FLAGS, *flags)
@@ -76,6 +91,9 @@ WRONG = [
     (["--resume", "--set", "seed=1"], "keeps its own settings"),
     (["--resume", "--preset", "unidec"], "keeps its own settings"),
     (["--resume"], "is not a run folder"),
+    (["--resume", "--minutes", "3"], "keeps its own settings"),
+    (["--minutes", "0"], "more than 0 minutes"),
+    (["--tune", "-1"], "above 0 minutes"),
 ]
 
 

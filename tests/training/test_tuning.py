@@ -8,7 +8,7 @@ from small_runs import SETTINGS, StopAt, outcome
 
 from umpteen.build import load_config, resolve_open_settings
 from umpteen.data.dataset import Dataset
-from umpteen.errors import ConfigError
+from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.predictor import Predictor
 from umpteen.training import tuning
 from umpteen.training.run import train
@@ -42,6 +42,34 @@ def test_trials_are_made_and_the_winner_is_trained_as_the_run(tiny_data, tmp_pat
     train(tiny_data, out=tmp_path / "alone", **(OPTIONS | {"overrides": [*OPTIONS["overrides"],
           *best]}))  # fmt: skip
     assert outcome(run) == outcome(tmp_path / "alone")
+
+
+def test_the_best_of_the_first_rung_are_trained_for_longer(tiny_data, tmp_path):
+    train(tiny_data, out=tmp_path / "run", tune=5.0, overrides=[*SETTINGS, "train.epochs=4"],
+          device="cpu")  # fmt: skip
+    found = search_of(tmp_path / "run")
+    assert found["rungs"] == [1, 2]
+    assert [t["rung"] for t in found["trials"]] == [0, 0, 0, 1, 1]
+    first = sorted(found["trials"][:3], key=lambda t: (-t["value"], t["candidate"]))
+    assert [t["candidate"] for t in found["trials"][3:]] == [t["candidate"] for t in first[:2]]
+    longer = json.loads((tmp_path / "run" / "tuning" / "04" / "config.json").read_text())
+    assert longer["config"]["train"]["epochs"] == 2
+
+
+def test_a_candidate_that_fails_has_lost_but_not_the_settings_themselves(
+    tiny_data, tmp_path, monkeypatch
+):
+    bad = "loss.dual=small_runs:NanAfter"
+    changes = [[], [bad], ["train.epoch=1"]]
+    monkeypatch.setattr(tuning, "candidates_of", lambda config, told: changes)
+    options = OPTIONS | {"overrides": [*OPTIONS["overrides"], "batches.size=4"]}
+    train(tiny_data, out=tmp_path / "run", tune=5.0, **options)
+    values = [t["value"] for t in search_of(tmp_path / "run")["trials"]]
+    assert values[0] > 0
+    assert values[1:] == [0.0, 0.0]
+    with pytest.raises(TrainingStopped):
+        train(tiny_data, out=tmp_path / "bad", tune=5.0,
+              **(options | {"overrides": [*options["overrides"], bad]}))  # fmt: skip
 
 
 def test_test_data_is_not_needed(tiny_data, tmp_path):

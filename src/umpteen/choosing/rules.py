@@ -12,7 +12,7 @@ from typing import Any
 
 from umpteen.choosing.facts import Facts
 
-BAG_TOKENS = 512
+MOST_TOKENS = {"bag": 512, "convolution": 128}
 CHUNK_TOKENS = 128
 MOST_CHUNKS = 8
 LEAST_TOKENS = 32
@@ -41,8 +41,9 @@ def length(facts: Facts) -> Chosen:
     """How much of a text is read."""
     seen = f"99 of 100 queries have at most {facts.length_99:,} tokens"
     if facts.encoder != "transformer":
-        tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), BAG_TOKENS)
-        more = f"{facts.encoder} reads up to {BAG_TOKENS} at once"
+        most = MOST_TOKENS[facts.encoder]
+        tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), most)
+        more = f"a {facts.encoder} reads up to {most}"
         return Chosen(f"{seen}; {more}", {"data.max_tokens": tokens, "data.chunks": 1})
     if facts.length_90 <= CHUNK_TOKENS:
         tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), CHUNK_TOKENS)

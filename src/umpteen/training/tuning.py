@@ -16,7 +16,7 @@ from typing import Any
 from umpteen.choosing.halving import Trial, entrants, ranked, rungs_of, winner
 from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.errors import ConfigError, RunError, TrainingStopped
+from umpteen.errors import ConfigError, RunError, UmpteenError
 from umpteen.files import read_json, write_json
 from umpteen.runs import RunFolder
 from umpteen.settings import from_mapping, to_json, with_overrides
@@ -148,15 +148,23 @@ class Tuning:
             raise _TimeOver
         out = self.folder / f"{number:02d}"
         begun = RunFolder(out).config.is_file()
-        config = None if begun else self._config(candidate, changes)
         started = time.monotonic()
-        options: dict[str, Any] = {"config": config, "resume": begun, "device": device}
         try:
-            train(data, out=out, cache=cache, reporters=[_Deadline(started + left)], **options)
+            train(
+                data,
+                out=out,
+                config=None if begun else self._config(candidate, changes),
+                resume=begun,
+                device=device,
+                cache=cache,
+                reporters=[_Deadline(started + left)],
+            )
             history = read_json(RunFolder(out).metrics, error=RunError)["validation"]
             value = max(entry["value"] for entry in history)
-        except TrainingStopped:
-            value = 0.0  # rates that are too high: this candidate has lost
+        except UmpteenError:
+            if candidate == 0:
+                raise  # the run itself would fail, too
+            value = 0.0  # rates that are too high, or a change that does not fit: it has lost
         finally:
             self.spent += time.monotonic() - started
             self.write()
