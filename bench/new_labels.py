@@ -1,4 +1,4 @@
-"""Which stand-in for a missing classifier vector finds new labels best, and takes least from others.
+"""Which stand-in for a missing classifier vector finds new labels best and costs others least.
 
     python bench/new_labels.py RUN DATA [--labels 2000] [--seed 0]
 
@@ -21,7 +21,7 @@ from umpteen.live.stand_in import NEIGHBOURS, SHARPNESS
 
 
 def neighbours(dual, trained, rows):
-    """As ``with_stand_ins``, but a label is no neighbour of itself, and nothing is made length 1."""
+    """As ``with_stand_ins``, but no label is its own neighbour, and nothing is made length 1."""
     itself = np.stack([np.arange(len(rows)), rows], axis=1)
     top = ExactIndex(dual.contiguous()).search(dual[rows], NEIGHBOURS, exclude=itself)
     weights = torch.from_numpy(SHARPNESS * top.scores).softmax(dim=1)
@@ -64,7 +64,9 @@ def main():
     some = np.sort(rng.permutation(truth.shape[0])[:8000])
     truth = truth[some]
     queries = model.vectors([part.texts(model.reading.text)[i] for i in some])
-    print(f"{len(rows)} of {len(counts)} labels as new, {len(some)} queries, {NEIGHBOURS} neighbours")
+    print(
+        f"{len(rows)} of {len(counts)} labels as new, {len(some)} queries, {NEIGHBOURS} neighbours"
+    )
     print("| stand-in | recall@5 of new | share of answers | recall@5 of others | P@1 of all |")
     print("|---|---|---|---|---|")
     for name, half in found.items():
