@@ -73,7 +73,9 @@ class Service:
         self._said = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
         assert self._said.wait(60), self.lines
-        found = re.search(r"http://\S+:(\d+)", self.lines[-1] if self.lines else "")
+        # By what it says, not by its place: other lines may already have come after it.
+        said = [line for line in self.lines if "serving " in line]
+        found = re.search(r"http://\S+:(\d+)", said[0] if said else "")
         assert found, self.lines
         self.port = int(found.group(1))
         self.url = f"http://127.0.0.1:{self.port}"
