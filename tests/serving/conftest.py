@@ -72,6 +72,14 @@ class Service:
         self.lines = []
         self._said = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            self._find_address()
+            self.wait_until_ready()
+        except BaseException:
+            self.process.kill()  # nobody else would
+            raise
+
+    def _find_address(self):
         assert self._said.wait(60), self.lines
         # By what it says, not by its place: other lines may already have come after it.
         said = [line for line in self.lines if "serving " in line]
@@ -79,7 +87,6 @@ class Service:
         assert found, self.lines
         self.port = int(found.group(1))
         self.url = f"http://127.0.0.1:{self.port}"
-        self.wait_until_ready()
 
     def _listen(self):
         for line in self.process.stderr:
