@@ -10,7 +10,7 @@ from umpteen.errors import TrainingStopped
 from umpteen.runs import RunFolder
 from umpteen.training.batch import Batch
 from umpteen.training.loop import LossWatch
-from umpteen.training.run import _Session
+from umpteen.training.session import Session
 
 INFO = {"epoch": 2, "labels": 5, "positives": 1.5, "queries": 3, "lr_factor": 1.0}
 
@@ -21,7 +21,7 @@ def batch(*rows) -> Batch:
 
 def make_loop(data, folder, *changes):
     settings = resolve_open_settings(load_config(overrides=(*SETTINGS, *changes)))
-    session = _Session(RunFolder(folder), settings, device="cpu", reporters=[])
+    session = Session(RunFolder(folder), settings, device="cpu", reporters=[])
     session.set_up(data, resume=False, cache=folder / "cache")
     return session.loop
 

@@ -274,6 +274,8 @@ def test_the_test_split_is_never_looked_at(tiny_data, tmp_path):
     data = dataclasses.replace(tiny_data, splits={**given, "test": tiny_data["test"]})
     data.splits["test"] = Untouchable()
     fit(data, tmp_path / "validated", "train.epochs=1")
+    with pytest.raises(AssertionError):  # had it been looked at, the runs would have ended so
+        len(data.splits["test"])
 
 
 def test_a_run_depends_on_its_own_seed_alone(tiny_data, tmp_path):

@@ -25,7 +25,8 @@ from umpteen.data.formats import load_dataset
 from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.runs import RunFolder
 from umpteen.training.reporters import Silent
-from umpteen.training.run import _Session, train
+from umpteen.training.run import train
+from umpteen.training.session import Session
 
 SMALL = (
     *SETTINGS,
@@ -147,7 +148,7 @@ def each_rank_draws_its_own_and_the_same_again(ranks, folder):
     settings = resolve_open_settings(load_config(overrides=SMALL))
     found = []
     for name in ("draws", "draws-again"):
-        session = _Session(
+        session = Session(
             RunFolder(folder / name), settings, device="cpu", reporters=[], ranks=ranks
         )
         session.set_up(load_dataset(folder / "data"), resume=False, cache=folder / "cache")

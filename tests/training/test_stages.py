@@ -16,7 +16,7 @@ from umpteen.model.vectors import encode_texts
 from umpteen.runs import RunFolder
 from umpteen.training.batch import BatchMaker
 from umpteen.training.frozen import FrozenLoss
-from umpteen.training.run import _Session
+from umpteen.training.session import Session
 from umpteen.training.step import batch_loss
 
 FIRST = ("model.label_init=zeros", "loss.dual_share=1.0", "train.epochs=3")
@@ -35,7 +35,7 @@ N_STEPS = 6  # of each stage: three epochs of two batches
 
 def make_session(data, folder, *changes):
     settings = resolve_open_settings(load_config(overrides=(*SETTINGS, *changes)))
-    session = _Session(RunFolder(folder), settings, device="cpu", reporters=[])
+    session = Session(RunFolder(folder), settings, device="cpu", reporters=[])
     session.set_up(data, resume=False, cache=folder / "cache")
     return session
 

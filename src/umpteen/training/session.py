@@ -1,0 +1,293 @@
+"""One run under way: its parts set up, steps taken, checkpoints and models written."""
+
+from __future__ import annotations
+
+import time
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+
+from umpteen.build import is_frugal, stages
+from umpteen.compute.precision import choose_device, choose_precision
+from umpteen.compute.sharding import ONE_RANK, Ranks
+from umpteen.compute.threads import cpu_threads
+from umpteen.config import RunConfig
+from umpteen.data.dataset import Dataset
+from umpteen.data.special_tokens import tokens_in_chunks
+from umpteen.errors import DataError, RunError, TrainingStopped
+from umpteen.files import clear_leftovers, read_json
+from umpteen.model.storage import Reading, load_model
+from umpteen.runs import UNTRAINED, RunFolder
+from umpteen.training import start
+from umpteen.training.checkpoint import Checkpoints
+from umpteen.training.host_table import place_model
+from umpteen.training.interrupts import interrupts
+from umpteen.training.loop import Loop, LossWatch, StepInfo
+from umpteen.training.on_ranks import cut_table_, whole_table
+from umpteen.training.parts import new_loop, new_model
+from umpteen.training.prepare import (
+    prepare,
+    source_rows,
+    training_splits,
+)
+from umpteen.training.reporters import Reporter, Silent, StepLog
+from umpteen.training.selection import Selection
+
+
+class Session:
+    """One call of ``train``: the parts of the loop and what is done with its ticks."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: RunConfig,
+        *,
+        device: str,
+        reporters: list[Reporter],
+        ranks: Ranks = ONE_RANK,
+    ) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.stages = stages(settings)
+        self.first_epochs = (0, *accumulate(stage.train.epochs for stage in self.stages))
+        self.device = choose_device(device)
+        self.precision = choose_precision(settings.train.precision, self.device)
+        self.ranks = ranks
+        self.reporters = reporters if reporters and ranks.first else [Silent()]
+        self.reasons: tuple[str, ...] = ()
+        """How the settings came about."""
+
+    def say(self, text: str) -> None:
+        """Tell every reporter."""
+        for reporter in self.reporters:
+            reporter.say(text)
+
+    # -- setting up ---------------------------------------------------------------------------
+
+    def set_up(self, data: Dataset, *, resume: bool, cache: Path) -> None:
+        """Make the parts, at the start or where the newest whole checkpoint stands."""
+        settings = self.settings
+        dataset = training_splits(data, settings)
+        if self.ranks.first:
+            for place in (self.folder.path, self.folder.models, self.folder.checkpoints):
+                clear_leftovers(place)
+        # A run that was killed before its first checkpoint starts again with its own settings.
+        resume = self.ranks.json_from_first(self.ranks.first and resume and self._begun())
+        if resume:
+            model, tokenizer, _ = load_model(self.folder.model("best"))
+            model.train()
+        else:
+            # First, so that a kill from here on can be resumed.
+            if self.ranks.first:
+                start.write_config(
+                    self.folder, settings, data, device=self.device, chosen=self.reasons
+                )
+            model, tokenizer = new_model(settings, dataset)
+        with self.ranks.first_goes_first():  # the others find its tokens in the cache
+            self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
+        self._require_same_data()
+        cut_table_(model, self.ranks)
+        self.model = place_model(
+            model, self.device, labels_on_host=settings.train.label_place == "host"
+        )
+        self.reading = Reading(
+            settings.data.text,
+            tokens_in_chunks(tokenizer, settings.data.max_tokens, settings.data.chunks),
+            dataset.labels.fingerprint,
+        )
+        self.checkpoints = Checkpoints(
+            self.folder.checkpoints, data_fingerprint=self.data.fingerprint, ranks=self.ranks
+        )
+        self.loop = self._new_loop(0)
+        self.loop.loop_of_stage = self._new_loop
+        self.loop.watch = LossWatch(source_rows=lambda rows: source_rows(data, settings)[rows])
+        self.selection = Selection(
+            folder=self.folder,
+            model=self.model,
+            data=self.data,
+            reading=self.reading,
+            rules=settings.validation,
+            n_epochs=self.first_epochs[-1],
+            precision=self.precision,
+            first_epochs=self.first_epochs,
+        )
+        if resume:
+            place = self.checkpoints.restore(self.loop)
+            self.say(f"continuing from {place} (epoch {self.loop.position.epoch + 1})")
+        else:
+            self._write_start(data)
+        if self.ranks.first:
+            self.step_log = StepLog(self.folder.steps, last_step=self.loop.position.step)
+            self.reporters = [*self.reporters, self.step_log]
+
+    def _require_same_data(self) -> None:
+        if self.ranks.json_from_first(self.data.fingerprint) != self.data.fingerprint:
+            raise DataError(
+                f"rank {self.ranks.rank} reads other data than the first rank; "
+                "give all ranks the same data and the same version of umpteen"
+            )
+
+    def _new_loop(self, stage: int) -> Loop:
+        return new_loop(
+            self.stages[stage],
+            self.data,
+            self.model,
+            keep_refresh=self.checkpoints.keep_refresh,
+            precision=self.precision,
+            first_epoch=self.first_epochs[stage],
+            ranks=self.ranks,
+        )
+
+    def _begun(self) -> bool:
+        file = self.folder.path / "models.json"
+        names = read_json(file, error=RunError).values() if file.is_file() else ()
+        trained = any(Path(name).name != UNTRAINED for name in names)
+        return trained or any(self.folder.checkpoints.glob("step-*"))
+
+    def _write_start(self, data: Dataset) -> None:
+        """Label vectors from texts, then everything a resume needs, before the first step."""
+        self._start_labels(self.settings)
+        with whole_table(self.model, self.ranks):
+            if self.ranks.first:
+                self._write_files(data)
+        self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
+
+    def _write_files(self, data: Dataset) -> None:
+        # Counts of the user's whole train split: what was held out still says how frequent.
+        self.folder.write_labels(data.labels, data.label_counts)
+        start.write_untrained(self.folder, self.model, self.data, self.reading)
+        start.write_examples(self.folder, self.data, self.settings)
+        start.write_config(
+            self.folder,
+            self.settings,
+            data,
+            device=self.device,
+            fingerprint=self.data.fingerprint,
+            chosen=self.reasons,
+        )
+
+    def _start_labels(self, settings: RunConfig) -> None:
+        if self.model.label_vectors is None:
+            return
+        # A part that is the text's already is not needed twice.
+        if settings.model.label_init == "text" and self.model.label_side == "free":
+            start.start_from_texts_(
+                self.model, self.data, precision=self.precision, ranks=self.ranks
+            )
+        else:
+            self.model.label_vectors.data.zero_()
+
+    # -- training -----------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Take the steps that are left and write the models; reporters are closed in any case."""
+        at = self.loop.position
+        for reporter in self.reporters:
+            reporter.start(self.first_epochs[-1], self.loop.epochs_done())
+        try:
+            self._take_steps()
+            while self.loop.position.stage + 1 < len(self.stages):
+                self._next_stage()
+                self._take_steps()
+        except TrainingStopped as error:
+            raise TrainingStopped(
+                f"{error}; the last good checkpoint is {self.checkpoints.last_good}, but --resume "
+                "would meet the same again: start a new run with smaller learning rates "
+                "(train.lr_encoder, train.lr_heads, train.lr_labels) or with train.clip_norm"
+            ) from error
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise TrainingStopped(
+                f"the memory of {self.device} is too small for step {at.step + 1}; start a new run "
+                f"with a smaller batches.size (it is {self.settings.batches.size}), "
+                "pool.most_labels or data.max_tokens, or continue with --resume where more is "
+                f"free; the last good checkpoint is {self.checkpoints.last_good}"
+            ) from error
+        except KeyboardInterrupt:
+            place = self.checkpoints.last_good
+            self.say(f"stopped; the last good checkpoint is {place}; continue with --resume")
+            raise
+        finally:
+            for reporter in self.reporters:
+                reporter.close()
+        if at.epoch < self.first_epochs[-1]:
+            self.say(f"stopped after epoch {at.epoch}: no better validation for a while")
+        if at.history:
+            best = max(at.history, key=lambda entry: entry["value"])
+            self.say(f"best model: epoch {best['epoch']}")
+
+    def _next_stage(self) -> None:
+        """A function of the model as it is, so that a resumed run comes to the same."""
+        at = self.loop.position
+        stage = at.stage + 1
+        self.loop.turn_to(stage)
+        self.loop.refreshed = None
+        at.stage, at.epoch, at.batch, at.refresh_epoch = stage, self.loop.first_epoch, 0, -1
+        if "label_init" in self.settings.stage2.get("model", {}):
+            self._start_labels(self.stages[stage])
+        self.say(f"stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
+
+    def _take_steps(self) -> None:
+        at = self.loop.position
+        if self.selection.patience_over(at):
+            return
+        with interrupts() as interrupted, cpu_threads(self._threads()):
+            saved, cost = time.monotonic(), 0.0
+            for tick in self.loop.ticks():
+                self._report(tick.finished)
+                if tick.epoch_done:
+                    self._epoch_done()
+                # Clocks differ: the first rank's decides. Signals reach any: one is enough.
+                # A large table takes long to write: at most a twentieth of the time goes there.
+                pause = self.settings.train.checkpoint_seconds
+                waited = time.monotonic() - saved >= (max(pause, 20 * cost) if pause else 0.0)
+                overdue, stop = self.ranks.highest(
+                    self.ranks.first and waited, interrupted.is_set()
+                )
+                finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
+                over = finished and at.stage + 1 == len(self.stages)
+                if overdue or finished or stop:
+                    started = time.monotonic()
+                    self._save_checkpoint()
+                    saved = time.monotonic()
+                    cost = saved - started
+                if stop and not over:
+                    raise KeyboardInterrupt
+                if finished:
+                    return
+
+    def _threads(self) -> int:
+        available = torch.get_num_threads()
+        frugal = is_frugal(self.settings.encoder)
+        return self.settings.train.threads or (max(1, available // 2) if frugal else available)
+
+    def _report(self, infos: list[StepInfo]) -> None:
+        epoch = self.loop.epochs_done()
+        for info in infos:
+            for reporter in self.reporters:
+                reporter.step(info, epoch)
+
+    def _save_checkpoint(self) -> None:
+        # A loss still under way may not be finite; it must be known before weights are kept.
+        self._report(self.loop.watch.drain())
+        self.loop.settle()
+        finite = all(bool(weights.isfinite().all()) for weights in self.model.parameters())
+        if any(self.ranks.highest(not finite)):
+            raise TrainingStopped(
+                f"a weight is no longer finite after step {self.loop.position.step}"
+            )
+        if self.ranks.first:
+            self.step_log.flush()
+        self.checkpoints.save(self.loop)
+
+    def _epoch_done(self) -> None:
+        at = self.loop.position
+        if not self.selection.due(at):
+            return
+        with whole_table(self.model, self.ranks):
+            result = self.selection.epoch_done(at) if self.ranks.first else None
+        at.history[:] = self.ranks.json_from_first(at.history)
+        if result is not None:
+            metrics, best = result
+            for reporter in self.reporters:
+                reporter.validation(at.epoch, metrics, best=best)
