@@ -210,7 +210,7 @@ def piece_rows(n: int, repeats: int, device: torch.device) -> list[dict]:
             ),
             "feed-forward": (
                 lambda x=x, u=up, v=up_bias, d=down, b=bias, w=weight, s=shift, m=made_of, o=rest:
-                feed_forward(x, u, v, d, b, w, s, made_of=m, **o),
+                feed_forward(x, u, v, d, b, w, s, made_of=m, **o)[0],
                 feeding,
             ),
         }  # fmt: skip

@@ -78,7 +78,9 @@ def main() -> None:
     from umpteen import load_dataset
 
     data = load_dataset(args.data)
-    shared = ["data.text=title", f"encoder.name={args.encoder}", *args.settings]
+    # Heads are compared here; what fusing adds to each has its own table.
+    shared = ["data.text=title", "fusion.enabled=off", f"encoder.name={args.encoder}"]
+    shared += args.settings
     rows = []
     for preset in args.presets:
         trial = Variant(preset, preset, shared)

@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out")
     args = parser.parse_args()
-    shared = ["data.text=title", f"encoder.name={args.encoder}", *args.settings]
+    # Heads are compared here; what fusing adds has its own table.
+    shared = ["data.text=title", "fusion.enabled=off", f"encoder.name={args.encoder}"]
+    shared += args.settings
     softmax = ["loss.dual=softmax", "loss.classifier=softmax"]
     variants = [
         Variant("unidec", "unidec", shared),

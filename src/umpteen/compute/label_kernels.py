@@ -24,10 +24,14 @@ STRIP = 256
 """Labels of a program."""
 
 
+LOWEST = tl.constexpr(-1e30)
+"""Where maxima begin: below every score, and finite, so that a difference to -inf is no NaN."""
+
+
 @triton.jit
-def _softplus(scores):
-    # log1p of a small number by its series: 1 + t would lose it, and a million labels have many.
-    t = tl.exp(-tl.abs(scores))
+def _softplus(scores, t):
+    # With t = exp(-|score|). log1p of a small number by its series: 1 + t would lose it, and a
+    # million labels have many.
     series = t * (1.0 - t * (0.5 - t * (0.3333333333 - t * 0.25)))
     return tl.maximum(scores, 0.0) + tl.where(t < 0.03, series, tl.log(1.0 + t))
 
@@ -47,24 +51,31 @@ def _summarise(
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     inside = cols < n_queries
     first = strip * STRIP
-    most = tl.full((COLS,), float("-inf"), tl.float32)
-    total = tl.full((COLS,), 0.0, tl.float32)
+    # Each thread sums up its own places of the tile; rows are merged once, at the end.
+    most = tl.full((ROWS, COLS), LOWEST, tl.float32)
+    total = tl.full((ROWS, COLS), 0.0, tl.float32)
     for offset in range(0, STRIP, ROWS):
         rows = first + offset + tl.arange(0, ROWS)
         there = (rows < n_labels)[:, None] & inside[None, :]
         places = rows[:, None].to(tl.int64) * n_queries + cols[None, :]
         tile = tl.load(scores + places, mask=there, other=float("-inf")).to(tl.float32)
         if SOFTPLUS:
-            total += tl.sum(_softplus(tile), axis=0)
+            total += _softplus(tile, tl.exp(-tl.abs(tile)))
         else:
-            higher = tl.maximum(most, tl.max(tile, axis=0))
-            base = tl.where(higher == float("-inf"), 0.0, higher)  # or -inf minus itself
-            total = total * tl.exp(most - base) + tl.sum(tl.exp(tile - base[None, :]), axis=0)
-            most = higher
-    if not SOFTPLUS:
-        # log 0 is -inf where no label counts.
-        total = tl.where(total > 0.0, most + tl.log(tl.where(total > 0.0, total, 1.0)), most)
-    tl.store(parts + strip * n_queries + cols, total, mask=inside)
+            # total exp(most - higher) + exp(tile - higher), of which one factor is always 1.
+            change = tile - most
+            smaller = tl.exp(-tl.abs(change))
+            total = tl.where(change > 0.0, total * smaller + 1.0, total + smaller)
+            most = tl.maximum(most, tile)
+    if SOFTPLUS:
+        summary = tl.sum(total, axis=0)
+    else:
+        top = tl.max(most, axis=0)
+        merged = tl.sum(total * tl.exp(most - top[None, :]), axis=0)
+        # Nothing was added where no label counts.
+        logarithm = top + tl.log(tl.where(merged > 0.0, merged, 1.0))
+        summary = tl.where(merged > 0.0, logarithm, float("-inf"))
+    tl.store(parts + strip * n_queries + cols, summary, mask=inside)
 
 
 @triton.jit
@@ -89,21 +100,22 @@ def _slopes(
     weights = tl.load(factor + cols, mask=inside, other=0.0)[None, :]
     if not SOFTPLUS:
         base = tl.load(shift + cols, mask=inside, other=0.0)[None, :]
-    total = tl.full((COLS,), 0.0, tl.float32)
+    total = tl.full((ROWS, COLS), 0.0, tl.float32)
     for offset in range(0, STRIP, ROWS):
         rows = first + offset + tl.arange(0, ROWS)
         there = (rows < n_labels)[:, None] & inside[None, :]
         places = rows[:, None].to(tl.int64) * n_queries + cols[None, :]
         tile = tl.load(scores + places, mask=there, other=float("-inf")).to(tl.float32)
-        if SOFTPLUS:  # noqa: SIM108 (decided when compiled)
-            value = weights / (1.0 + tl.exp(-tile))
+        if SOFTPLUS:
+            t = tl.exp(-tl.abs(tile))  # of which sigmoid and softplus are both made
+            value = weights * (tl.where(tile >= 0.0, 1.0, t) / (1.0 + t))
+            if SUMMARY:
+                total += _softplus(tile, t)
         else:
             value = weights * tl.exp(tile - base)
-        if SUMMARY:
-            total += tl.sum(_softplus(tile), axis=0)
         tl.store(slopes + places, value.to(slopes.dtype.element_ty), mask=there)
     if SUMMARY:
-        tl.store(parts + strip * n_queries + cols, total, mask=inside)
+        tl.store(parts + strip * n_queries + cols, tl.sum(total, axis=0), mask=inside)
 
 
 class KernelSummary:
