@@ -4,7 +4,8 @@ import json
 import pytest
 
 from umpteen.build import build_losses, build_model, load_config, resolve_open_settings
-from umpteen.config import RunConfig, get
+from umpteen.config import RunConfig
+from umpteen.config_rules import get
 from umpteen.errors import ConfigError
 from umpteen.settings import from_mapping, preset_names, read_preset, to_json, with_overrides
 

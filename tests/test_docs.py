@@ -90,7 +90,8 @@ def test_commands_in_the_documents_exist(document):
 def test_settings_in_the_documents_exist(document):
     import dataclasses
 
-    from umpteen.config import RunConfig, get
+    from umpteen.config import RunConfig
+    from umpteen.config_rules import get
 
     config = RunConfig()
     sections = {
@@ -105,7 +106,8 @@ def test_settings_in_the_documents_exist(document):
 
 
 def test_defaults_in_the_page_on_objectives_are_the_defaults():
-    from umpteen.config import RunConfig, get
+    from umpteen.config import RunConfig
+    from umpteen.config_rules import get
 
     table = re.findall(
         r"^\| `([a-z]+\.[a-z_]+)` \((\w+)[^)]*\)", text_of(ROOT / "docs/objectives.md"), re.M

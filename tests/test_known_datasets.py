@@ -7,7 +7,7 @@ import pytest
 
 import umpteen
 from umpteen.build import load_config
-from umpteen.config import get
+from umpteen.config_rules import get
 from umpteen.errors import ConfigError
 from umpteen.known_datasets import TABLES, around_preset, dataset_names, dataset_text, lay_over
 from umpteen.settings import preset_names, read_preset

@@ -9,7 +9,17 @@ import pytest
 import umpteen
 
 ROOT = Path(umpteen.__file__).parent
-BASE = {"types", "errors", "config", "settings", "registry", "extras", "files", "journal"}
+BASE = {
+    "types",
+    "errors",
+    "config",
+    "config_rules",
+    "settings",
+    "registry",
+    "extras",
+    "files",
+    "journal",
+}
 LEAVES = {"compute", "objectives", "index", "metrics", "data"}
 SHELLS = {"cli", "serving", "__main__"}
 # What is neither of these nor model/ is a verb: training, predictor, evaluation, build, runs, ...

@@ -1,14 +1,14 @@
-"""Every setting of a run, as frozen dataclasses, and what must hold between them.
+"""Every setting of a run, as frozen dataclasses. What they may be is in ``config_rules``.
 
 Config objects stop at ``build.py`` and ``training/``: the parts take plain arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from umpteen.config_rules import broken_rules
 from umpteen.errors import ConfigError
 
 
@@ -275,145 +275,6 @@ class RunConfig:
     ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{key} must be {rule}, not {value!r}"
-            for key, value, rule, holds in _checks(self)
-            if not holds
-        ]
+        problems = broken_rules(self)
         if problems:
             raise ConfigError("; ".join(problems))
-
-
-CHOICES = {
-    "data.text": ("title", "all"),
-    "augment.method": (
-        "none",
-        "gandalf",
-        "self",
-        "walks",
-        "glas",
-        "synonyms",
-        "mixup",
-        "label-mixup",
-    ),  # fmt: skip
-    "augment.rows": ("added", "only", "sampled"),
-    "augment.order": ("random", "tail"),
-    "encoder.pooling": ("mean", "first"),
-    "encoder.table": ("auto", "static", "random"),
-    "model.label_side": ("free", "text", "graph"),
-    "model.label_init": ("text", "zeros"),
-    "pool.scope": ("batch", "all", "bank"),
-    "train.precision": ("auto", "fp32", "bf16"),
-    "train.label_storage": ("fp32", "bf16"),
-    "train.label_moments": ("fp32", "int8"),
-    "train.label_place": ("device", "host"),
-    "memory.kept": ("auto", "none"),
-    "fusion.enabled": ("auto", "off"),
-}
-"""Settings that are one of a few words."""
-
-
-def _checks(c: RunConfig) -> Iterable[tuple[str, Any, str, bool]]:
-    for key, known in CHOICES.items():
-        *others, last = known
-        yield key, get(c, key), f"{', '.join(others)} or {last}", get(c, key) in known
-    yield (
-        "model.heads",
-        list(c.model.heads),
-        "some of dual and classifier",
-        (bool(c.model.heads) and set(c.model.heads) <= {"dual", "classifier"}),
-    )
-    head = c.model.classifier_head
-    both = {"dual", "classifier"} <= set(c.model.heads)
-    yield (
-        "model.classifier_head",
-        head,
-        "linear, or dual in a model with both heads",
-        head == "linear" or (head == "dual" and both),
-    )
-    fits = "classifier" in c.model.heads and c.pool.scope == "batch"
-    yield (
-        "train.frozen",
-        c.train.frozen,
-        "false unless there is a classifier, pool.scope is batch and loss.dual_share is 0",
-        not c.train.frozen or (fits and (not both or c.loss.dual_share == 0)),
-    )
-    plain = c.pool.scope == "batch" and not c.pool.extra_positives and not c.train.frozen
-    yield (
-        "model.label_side",
-        c.model.label_side,
-        "free unless there is a classifier, pool.scope is batch, pool.extra_positives is 0 and "
-        "nothing is frozen",
-        c.model.label_side == "free" or (plain and "classifier" in c.model.heads),
-    )
-    free = "classifier" in c.model.heads and c.model.label_side == "free"
-    yield (
-        "train.label_place",
-        c.train.label_place,
-        "device unless there is a classifier with model.label_side free and pool.scope is not all",
-        c.train.label_place != "host" or (free and c.pool.scope != "all"),
-    )
-    scope = c.pool.scope
-    dual = "dual" in c.model.heads
-    yield "model.heads", list(c.model.heads), "dual, for pool.scope bank", scope != "bank" or dual
-    constants = (c.data.propensity_a, c.data.propensity_b)
-    yield (
-        "data.propensity_a and data.propensity_b",
-        constants,
-        "both left out, or both above 0 and below 1000",
-        constants == (None, None) or all(v is not None and 0 < v < 1000 for v in constants),
-    )
-    delta = c.augment.delta
-    below = delta is None or 0 <= delta < 1
-    yield "augment.delta", delta, "left out, or at least 0 and below 1", below
-    mixed = c.augment.method in ("mixup", "label-mixup")
-    fits = not mixed or c.pool.scope == "batch"
-    yield "augment.method", c.augment.method, "another one unless pool.scope is batch", fits
-    doubling = c.batches.double_epochs
-    whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in doubling)
-    rising = whole and list(doubling) == sorted(set(doubling))
-    yield "batches.double_epochs", list(doubling), "whole numbers of 0 or more that rise", rising
-    yield (
-        "batches.cluster_size",
-        c.batches.cluster_size,
-        "1 or more where batches.double_epochs are given",
-        not doubling or c.batches.cluster_size > 0,
-    )
-    for key in (
-        "data.max_tokens", "data.chunks", "encoder.dim", "encoder.vocabulary", "model.dim",
-        "model.dual_temperature", "model.classifier_temperature", "pool.positives", "batches.size",
-        "pool.chunk_tokens", "pool.memory_mib",
-        "batches.refresh_epochs", "train.epochs", "validation.every_epochs",
-        "model.neighbours", "augment.share", "augment.walk_steps", "augment.alpha",
-        "memory.most", "fusion.least_queries", "fusion.seconds",
-    ):  # fmt: skip
-        yield key, get(c, key), "above 0", get(c, key) > 0
-    for key in (
-        "seed", "pool.negatives", "pool.most_labels", "pool.extra_positives",
-        "batches.cluster_size", "batches.first_refresh", "train.lr_labels", "train.weight_decay",
-        "train.clip_norm", "train.threads", "train.checkpoint_seconds", "validation.most",
-        "validation.patience", "loss.bce", "augment.most_positives", "augment.most_queries",
-    ):  # fmt: skip
-        yield key, get(c, key), "0 or more", get(c, key) >= 0
-    for key in ("train.lr_encoder", "train.lr_heads", "fusion.tilt"):
-        yield key, get(c, key), "0 or more", get(c, key) is None or get(c, key) >= 0
-    for key in (
-        "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
-        "augment.share", "augment.restart", "augment.word_share",
-    ):  # fmt: skip
-        yield key, get(c, key), "between 0 and 1", 0 <= get(c, key) <= 1
-    for key in ("model.dropout", "model.label_dropout", "validation.share"):
-        yield key, get(c, key), "at least 0 and below 1", 0 <= get(c, key) < 1
-
-
-def get(config: RunConfig, key: str) -> Any:
-    """The value of a dotted key.
-
-    Example:
-        >>> get(RunConfig(), "train.epochs")
-        20
-    """
-    value: Any = config
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value

@@ -9,7 +9,7 @@ import torch
 from small_runs import SETTINGS, NanAfter, fit, outcome, steps, stop_at
 
 from umpteen.build import load_config, resolve_open_settings
-from umpteen.config import CHOICES
+from umpteen.config_rules import CHOICES
 from umpteen.data.augment import AUGMENTATIONS
 from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.evaluation import evaluate

@@ -1,0 +1,169 @@
+"""What settings may be: each by itself, as tables, and what must hold between them, as functions.
+
+A new setting belongs into one of the tables; a new relation is a function in ``RELATIONS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Problem = tuple[str, Any, str]
+"""A setting, its value, and what it must be."""
+
+CHOICES = {
+    "data.text": ("title", "all"),
+    "augment.method": (
+        "none",
+        "gandalf",
+        "self",
+        "walks",
+        "glas",
+        "synonyms",
+        "mixup",
+        "label-mixup",
+    ),  # fmt: skip
+    "augment.rows": ("added", "only", "sampled"),
+    "augment.order": ("random", "tail"),
+    "encoder.pooling": ("mean", "first"),
+    "encoder.table": ("auto", "static", "random"),
+    "model.label_side": ("free", "text", "graph"),
+    "model.label_init": ("text", "zeros"),
+    "pool.scope": ("batch", "all", "bank"),
+    "train.precision": ("auto", "fp32", "bf16"),
+    "train.label_storage": ("fp32", "bf16"),
+    "train.label_moments": ("fp32", "int8"),
+    "train.label_place": ("device", "host"),
+    "memory.kept": ("auto", "none"),
+    "fusion.enabled": ("auto", "off"),
+}
+"""Settings that are one of a few words."""
+
+ABOVE_0 = (
+    "data.max_tokens", "data.chunks", "encoder.dim", "encoder.vocabulary", "model.dim",
+    "model.dual_temperature", "model.classifier_temperature", "model.neighbours",
+    "pool.positives", "pool.chunk_tokens", "pool.memory_mib", "batches.size",
+    "batches.refresh_epochs", "train.epochs", "validation.every_epochs", "augment.share",
+    "augment.walk_steps", "augment.alpha", "memory.most", "fusion.least_queries", "fusion.seconds",
+)  # fmt: skip
+AT_LEAST_0 = (
+    "seed", "pool.negatives", "pool.most_labels", "pool.extra_positives", "batches.cluster_size",
+    "batches.first_refresh", "train.lr_labels", "train.weight_decay", "train.clip_norm",
+    "train.threads", "train.checkpoint_seconds", "validation.most", "validation.patience",
+    "loss.bce", "augment.most_positives", "augment.most_queries",
+)  # fmt: skip
+NONE_OR_AT_LEAST_0 = ("train.lr_encoder", "train.lr_heads", "fusion.tilt")
+SHARES = (
+    "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
+    "augment.share", "augment.restart", "augment.word_share",
+)  # fmt: skip
+BELOW_1 = ("model.dropout", "model.label_dropout", "validation.share")
+
+RANGES: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
+    (ABOVE_0, "above 0", lambda value: value > 0),
+    (AT_LEAST_0, "0 or more", lambda value: value >= 0),
+    (NONE_OR_AT_LEAST_0, "0 or more", lambda value: value is None or value >= 0),
+    (SHARES, "between 0 and 1", lambda value: 0 <= value <= 1),
+    (BELOW_1, "at least 0 and below 1", lambda value: 0 <= value < 1),
+)
+
+
+def broken_rules(config: Any) -> list[str]:
+    """A sentence for every rule that the settings of a run break.
+
+    Args:
+        config: A ``RunConfig``.
+
+    Returns:
+        Nothing where all hold.
+    """
+    found: list[Problem] = []
+    for key, (*others, last) in CHOICES.items():
+        if get(config, key) not in (*others, last):
+            found.append((key, get(config, key), f"{', '.join(others)} or {last}"))
+    for relation in RELATIONS:
+        found += relation(config)
+    for keys, rule, holds in RANGES:
+        found += [(key, get(config, key), rule) for key in keys if not holds(get(config, key))]
+    return [f"{key} must be {rule}, not {value!r}" for key, value, rule in found]
+
+
+def get(config: Any, key: str) -> Any:
+    """The value of a dotted key.
+
+    Example:
+        >>> from umpteen.config import RunConfig
+        >>> get(RunConfig(), "train.epochs")
+        20
+    """
+    value = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _heads(c: Any) -> Iterable[Problem]:
+    heads = list(c.model.heads)
+    both = {"dual", "classifier"} <= set(heads)
+    if not heads or not set(heads) <= {"dual", "classifier"}:
+        yield "model.heads", heads, "some of dual and classifier"
+    head = c.model.classifier_head
+    if not (head == "linear" or (head == "dual" and both)):
+        yield "model.classifier_head", head, "linear, or dual in a model with both heads"
+    if c.pool.scope == "bank" and "dual" not in heads:
+        yield "model.heads", heads, "dual, for pool.scope bank"
+
+
+def _frozen(c: Any) -> Iterable[Problem]:
+    fits = "classifier" in c.model.heads and c.pool.scope == "batch"
+    if c.train.frozen and not (fits and ("dual" not in c.model.heads or c.loss.dual_share == 0)):
+        rule = "false unless there is a classifier, pool.scope is batch and loss.dual_share is 0"
+        yield "train.frozen", c.train.frozen, rule
+
+
+def _label_vectors(c: Any) -> Iterable[Problem]:
+    classifier, side = "classifier" in c.model.heads, c.model.label_side
+    plain = c.pool.scope == "batch" and not c.pool.extra_positives and not c.train.frozen
+    if side != "free" and not (plain and classifier):
+        rule = (
+            "free unless there is a classifier, pool.scope is batch, pool.extra_positives is 0 and "
+            "nothing is frozen"
+        )
+        yield "model.label_side", side, rule
+    free = classifier and side == "free" and c.pool.scope != "all"
+    if c.train.label_place == "host" and not free:
+        rule = (
+            "device unless there is a classifier with model.label_side free and pool.scope is not "
+            "all"
+        )
+        yield "train.label_place", c.train.label_place, rule
+
+
+def _propensity(c: Any) -> Iterable[Problem]:
+    constants = (c.data.propensity_a, c.data.propensity_b)
+    given = all(value is not None and 0 < value < 1000 for value in constants)
+    if constants != (None, None) and not given:
+        rule = "both left out, or both above 0 and below 1000"
+        yield "data.propensity_a and data.propensity_b", constants, rule
+
+
+def _augmentation(c: Any) -> Iterable[Problem]:
+    delta, method = c.augment.delta, c.augment.method
+    if delta is not None and not 0 <= delta < 1:
+        yield "augment.delta", delta, "left out, or at least 0 and below 1"
+    if method in ("mixup", "label-mixup") and c.pool.scope != "batch":
+        yield "augment.method", method, "another one unless pool.scope is batch"
+
+
+def _doubling(c: Any) -> Iterable[Problem]:
+    epochs = list(c.batches.double_epochs)
+    whole = all(isinstance(epoch, int) and epoch >= 0 for epoch in epochs)
+    if not whole or epochs != sorted(set(epochs)):
+        yield "batches.double_epochs", epochs, "whole numbers of 0 or more that rise"
+    if epochs and c.batches.cluster_size <= 0:
+        rule = "1 or more where batches.double_epochs are given"
+        yield "batches.cluster_size", c.batches.cluster_size, rule
+
+
+RELATIONS = (_heads, _frozen, _label_vectors, _propensity, _augmentation, _doubling)
+"""What must hold between settings."""
