@@ -18,6 +18,7 @@ import time
 
 import numpy as np
 import torch
+from untrained_run import untrained
 
 from umpteen import Predictor, load_dataset
 from umpteen.index.exact import ExactIndex
@@ -32,26 +33,6 @@ def clock(function, inputs, now=time.perf_counter):
         function(given)
         times.append(1000 * (now() - start))
     return np.array(times)
-
-
-def untrained(folder, data):
-    """A predictor with both heads as they begin, on an encoder's folder."""
-    from umpteen.data.tokens import TokenStore, encode
-    from umpteen.model.model import Model
-    from umpteen.model.storage import Reading
-    from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
-    from umpteen.model.vectors import query_search_vectors
-
-    torch.manual_seed(0)
-    encoder = TransformerEncoder(load_network(folder))
-    heads = ("dual", "classifier")
-    model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
-    tokenizer = load_tokenizer(folder)
-    tokens = encode(data.labels.encoder_texts("title"), tokenizer, max_tokens=32)
-    vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets))
-    reading = Reading("title", 32, data.labels.fingerprint)
-    counts = np.zeros(len(data.labels), np.int64)
-    return Predictor(model, tokenizer, reading, data.labels, vectors, counts)
 
 
 def indexes(given, vectors):
@@ -82,7 +63,8 @@ def main():
     now = time.thread_time if given.cpu_time else time.perf_counter
     data = load_dataset(given.data)
     if given.untrained:
-        predictor = untrained(given.run, data)
+        parts, counts = untrained(given.run, data), np.zeros(len(data.labels), np.int64)
+        predictor = Predictor(*parts[:3], data.labels, parts[3], counts)
     else:
         predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
     head = given.head or predictor.vector_heads[-1]

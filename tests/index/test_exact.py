@@ -91,6 +91,22 @@ def test_real_vectors_agree_with_a_double_precision_product(dtype):
     assert (top.rows == rows).mean() > 0.99
 
 
+@pytest.mark.parametrize("n_queries", [1, 2, 7, 8, 9])
+def test_few_queries_get_what_many_get(monkeypatch, n_queries):
+    monkeypatch.setitem(module.LABELS_PER_BLOCK, "cpu", 37)
+    rng = np.random.default_rng(n_queries)
+    vectors, queries = integers(rng, 331, 12), integers(rng, 9, 6)
+    columns = torch.from_numpy(vectors)[:, 3:9]  # as the vectors of one head lie among others
+    index = ExactIndex(columns)
+    exclude = np.array([[0, 5], [0, 330]])
+    top = index.search(queries[:n_queries], 11, exclude=exclude)
+    scores = queries[:n_queries] @ vectors[:, 3:9].T
+    scores[0, [5, 330]] = -np.inf
+    rows, best = brute_force(scores, 11)
+    assert top.rows.tolist() == rows.tolist()
+    assert top.scores.tolist() == best.tolist()
+
+
 def test_torch_and_numpy_give_the_same():
     rng = np.random.default_rng(1)
     vectors, queries = integers(rng, 50, 4), integers(rng, 3, 4)

@@ -48,6 +48,52 @@ def test_what_comes_together_is_answered_together_and_rightly():
     assert batches == [[0, 1, 2, 3], [4, 5, 6]]
 
 
+def test_one_who_asks_alone_does_not_wait():
+    async def play():
+        gate = Gate()
+        queue = batcher(gate, wait_seconds=1000.0)
+        found = [await queue.submit(n, 1, seconds=5) for n in range(3)]
+        await queue.close()
+        return found, gate.batches
+
+    found, batches = asyncio.run(play())
+    assert found == [0, 2, 4]
+    assert batches == [[0], [1], [2]]
+
+
+def test_those_answered_together_are_waited_for():
+    async def play():
+        gate = Gate()
+        queue = batcher(gate, wait_seconds=1000.0)
+        await asyncio.gather(*(queue.submit(n, 1, seconds=5) for n in range(3)))
+        again = []
+        for n in range(3):  # one after the other
+            again.append(asyncio.create_task(queue.submit(n, 1, seconds=5)))
+            await asyncio.sleep(0.01)
+            assert len(gate.batches) == 1 + (n == 2)
+        found = await asyncio.gather(*again)
+        await queue.close()
+        return found, gate.batches
+
+    found, batches = asyncio.run(play())
+    assert found == [0, 2, 4]
+    assert batches == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_nobody_is_waited_for_longer_than_the_wait():
+    async def play():
+        gate = Gate()
+        queue = batcher(gate, wait_seconds=0.02)
+        await asyncio.gather(*(queue.submit(n, 1, seconds=5) for n in range(3)))
+        found = await queue.submit(7, 1, seconds=5)
+        await queue.close()
+        return found, gate.batches
+
+    found, batches = asyncio.run(play())
+    assert found == 14
+    assert batches == [[0, 1, 2], [7]]
+
+
 def test_larger_work_goes_alone_and_order_is_kept():
     async def play():
         gate = Gate()

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -38,6 +39,7 @@ def other_run(tiny_data, tmp_path_factory):
 
 def test_stopping_finishes_what_was_accepted(service, run):
     running = service(run, "--wait-ms", "400", "--queue", "1024")
+    answers(running, [TEXT] * 40)  # as many are then waited for
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(answers, running) for _ in range(8)]
         time.sleep(0.2)  # accepted, and waiting for company
@@ -46,6 +48,18 @@ def test_stopping_finishes_what_was_accepted(service, run):
     events = [json.loads(line)["event"] for line in running.lines if line.startswith("{")]
     assert events.count("request") >= 8
     assert not [line for line in running.lines if "Traceback" in line]
+
+
+def test_responses_are_sent_without_delay():
+    """A body must not wait for the caller's acknowledgement of its head."""
+    import uvicorn
+
+    from umpteen.serving.run import _bind
+
+    with _bind(uvicorn.Config("none", port=0)) as listening:
+        listening.listen()
+        with socket.create_connection(listening.getsockname()) as _, listening.accept()[0] as ours:
+            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_workers_share_changes_and_counts(service, run):

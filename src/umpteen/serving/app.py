@@ -95,4 +95,5 @@ def _show(meters: Meters, engine: Engine) -> None:
 def _share_cores(workers: int) -> None:
     import torch
 
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    share = max(1, len(os.sched_getaffinity(0)) // workers)
+    torch.set_num_threads(min(share, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for less

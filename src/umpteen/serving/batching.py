@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
@@ -40,15 +41,16 @@ class _Job(Generic[Work, Answer]):
 
 
 class Batcher(Generic[Work, Answer]):
-    """Collects work for a moment and answers it in one call, on one thread.
+    """Answers work in batches, in one call each, on one thread.
 
-    While a batch is answered the next one gathers, so the wait is felt only by the first request
-    after a pause. What was accepted is answered, or told that its deadline has passed.
+    While a batch is answered the next one gathers. It is answered once it is as large as the last
+    one, or after a wait: who was answered together asks again together. One who asks alone is
+    answered at once. What was accepted is answered, or told that its deadline has passed.
 
     Args:
         answer: From a list of work to as many answers; runs on a thread of its own.
         batch_size: How much is answered together, in units of size; larger work goes alone.
-        wait_seconds: How long the first of a batch waits for others.
+        wait_seconds: How long a batch waits to become as large as the one before it.
         queue_size: How much may wait.
     """
 
@@ -66,6 +68,8 @@ class Batcher(Generic[Work, Answer]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
         self._task: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
+        self._enough = asyncio.Event()
+        self._queued = self._last = 0  # units in the queue, and in the last batch
         self._pace = 0.0  # seconds per unit, a moving average
         self.waiting = 0
         """Units in the queue or being answered."""
@@ -93,7 +97,10 @@ class Batcher(Generic[Work, Answer]):
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._jobs.append(_Job(work, size, time.monotonic() + seconds, future))
         self.waiting += size
+        self._queued += size
         self._more.set()
+        if self._queued >= self._last:
+            self._enough.set()
         try:
             return await asyncio.wait_for(future, seconds)
         except TimeoutError:
@@ -110,9 +117,12 @@ class Batcher(Generic[Work, Answer]):
     async def _run(self) -> None:
         while True:
             await self._more.wait()
-            if self._wait and sum(job.size for job in self._jobs) < self._batch_size:
-                await asyncio.sleep(self._wait)
+            if self._queued < self._last:
+                self._enough.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._enough.wait(), self._wait)
             jobs = self._take()
+            self._last = min(self._batch_size, sum(job.size for job in jobs))
             if not self._jobs:
                 self._more.clear()
             await self._do(jobs)
@@ -123,6 +133,7 @@ class Batcher(Generic[Work, Answer]):
         size = 0
         while self._jobs and (not taken or size + self._jobs[0].size <= self._batch_size):
             job = self._jobs.popleft()
+            self._queued -= job.size
             if job.future.done() or job.deadline <= time.monotonic():
                 self.waiting -= job.size
                 if not job.future.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -54,6 +55,7 @@ class Engine:
         self.options = options
         self.meters = meters
         self.version = load(options)
+        gc.freeze()  # a look at all of it for garbage would hold up requests, again and again
         self.draining = False
         self._batcher: Batcher[Question, Found] | None = None
         self._changes = ThreadPoolExecutor(1, thread_name_prefix="changes")
@@ -83,6 +85,7 @@ class Engine:
         if self._batcher is not None:
             await self._batcher.close()
         self._changes.shutdown(wait=True)
+        gc.unfreeze()
 
     @property
     def waiting(self) -> int:
@@ -138,8 +141,12 @@ class Engine:
     async def _look_for_versions(self) -> None:
         """Load the run anew when it has changed, beside the old one, then let it take over."""
         tried = self.version.stamp
+        old = False
         while True:
             await asyncio.sleep(self.options.poll_seconds)
+            if old:  # and nobody asks it any more
+                await asyncio.to_thread(_forget)
+                old = False
             try:
                 now = await asyncio.to_thread(stamp_of, self.options.run)
                 if now == tried:
@@ -149,8 +156,10 @@ class Engine:
                 assert self._changing is not None
                 async with self._changing:
                     self.version = new
+                del new  # or it would be kept when it is old
+                old = True
                 self.meters.add("swaps_total", 1, outcome="done")
-                logger.info("version swapped", extra={"fields": {"model": new.model}})
+                logger.info("version swapped", extra={"fields": {"model": self.version.model}})
             except (UmpteenError, OSError) as error:
                 # Half copied, perhaps; the old one goes on until something changes again.
                 self.meters.add("swaps_total", 1, outcome="failed")
@@ -182,6 +191,13 @@ def stamp_of(run: str) -> Stamp:
         except FileNotFoundError:
             stats.append((0, 0))
     return (str(folder), *stats)
+
+
+def _forget() -> None:
+    """Free what is no longer used of all that was kept from the search for garbage."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _compact(live: LiveLabels) -> None:

@@ -40,7 +40,7 @@ class Options:
     batch_texts: int = 64
     """Texts that are answered together."""
     wait_seconds: float = 0.002
-    """How long the first text of a batch waits for others."""
+    """How long a batch waits to become as large as the one before it."""
     queue_texts: int = 1024
     """Texts that may wait; a request beyond that is told to come back later."""
     deadline_seconds: float = 10.0

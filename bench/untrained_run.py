@@ -1,0 +1,59 @@
+"""A run folder with an encoder as it came, for timings that do not depend on what was learnt.
+
+    python bench/untrained_run.py ENCODER DATA OUT
+
+ENCODER is a Hugging Face folder; it gets two heads of 256. Titles are read, and the label vectors
+of both heads are those of the label titles. Test queries become the run's examples.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from umpteen import load_dataset
+from umpteen.data.tokens import TokenStore, encode
+from umpteen.model.model import Model
+from umpteen.model.storage import Reading, save_model
+from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
+from umpteen.model.vectors import query_search_vectors
+from umpteen.runs import RunFolder
+
+
+def untrained(folder, data):
+    """Model, tokenizer, reading and the label vectors of both heads, side by side."""
+    torch.manual_seed(0)
+    encoder = TransformerEncoder(load_network(folder))
+    heads = ("dual", "classifier")
+    model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
+    tokenizer = load_tokenizer(folder)
+    tokens = encode(data.labels.encoder_texts("title"), tokenizer, max_tokens=32)
+    vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets))
+    return model, tokenizer, Reading("title", 32, data.labels.fingerprint), vectors
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("encoder")
+    parser.add_argument("data")
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    data = load_dataset(given.data)
+    model, tokenizer, reading, vectors = untrained(given.encoder, data)
+    place = RunFolder(given.out)
+    place.path.mkdir(parents=True)
+    place.write_labels(data.labels, np.zeros(len(data.labels), np.int64))
+    dim = model.dim
+    model.label_vectors = torch.nn.Parameter(torch.from_numpy(vectors[:, dim:].copy()))
+    save_model(place.models / "epoch-0001", model, tokenizer, reading, vectors=vectors)
+    place.config.write_text(json.dumps({"config": {}}))
+    (place.path / "models.json").write_text(json.dumps({"best": "models/epoch-0001"}))
+    texts = data["test"].texts("title")[:1000]
+    lines = [json.dumps({"text": text}) for text in texts]
+    (place.path / "examples.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
