@@ -76,6 +76,37 @@ def test_convolution_equals_its_description_position_by_position():
         torch.testing.assert_close(vector, tokens.mean(dim=0) + encoder.mix(best))
 
 
+def padded_convolution(encoder, texts):
+    """The plain expression: each text padded by itself, ``conv1d``, attention as products."""
+    rows = []
+    for text in texts:
+        tokens = torch.nn.functional.embedding(torch.tensor(text), encoder.table)  # (T, D)
+        seen = [window(tokens.T)[:, : len(text)].T for window in encoder.windows]
+        views = torch.stack(seen, dim=1)  # (T, W, channels)
+        scores = encoder.attention_query(views) @ views.mT / encoder.channels**0.5
+        views = torch.relu(views + torch.softmax(scores, dim=-1) @ views)
+        rows.append(tokens.mean(dim=0) + encoder.mix(views.amax(dim=0).flatten()))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("widths", [(1, 2, 3), (4,), (3, 1, 5)])
+@pytest.mark.parametrize("texts", [TEXTS, [[6]], [[5, 5, 5, 5], [1], [2, 2]]])
+def test_unpadded_convolution_equals_padded_windows_forward_and_backward(widths, texts):
+    encoder = shake(ConvolutionEncoder(torch.randn(10, 6), channels=3, widths=widths))
+    direction = torch.randn(len(texts), 6, dtype=torch.float64)
+    found, expected = [], []
+    for results, vectors in (
+        (found, encoder(ragged(texts))),
+        (expected, padded_convolution(encoder, texts)),
+    ):
+        encoder.zero_grad()
+        (vectors * direction).sum().backward()
+        gradients = [parameter.grad.to_dense() for parameter in encoder.parameters()]
+        results.extend([vectors.detach(), *gradients])
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_the_table_given_is_copied_not_kept():
     table = torch.randn(10, 6)
     encoder = BagEncoder(table)

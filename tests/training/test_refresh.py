@@ -77,6 +77,17 @@ def test_negatives_are_the_nearest_labels_without_positives_and_filters(heads, k
         assert found[len(wanted) :] == [-1] * (kept - len(wanted))  # padding, not a label
 
 
+def test_label_vectors_of_zeros_give_random_negatives_and_no_row_is_preferred():
+    model, refresher = make_model(("classifier",)), make_refresher(negatives_kept=2)
+    torch.nn.init.zeros_(model.label_vectors)
+    negatives = refresher(model, 0).negatives
+    assert np.array_equal(negatives, refresher(model, 0).negatives)
+    assert len(np.unique(negatives)) > L // 2
+    known = refresher.targets.toarray() > 0
+    assert not known[np.arange(N)[:, None], negatives].any()
+    assert not model.label_vectors.any()
+
+
 def test_every_query_is_in_one_cluster():
     refreshed = make_refresher()(make_model(), 0)
     assert sorted(refreshed.order.tolist()) == list(range(N))

@@ -15,6 +15,8 @@ from umpteen.cli._options import device_option, json_option, say, sentences, wri
 @click.option("--path", "places", multiple=True, metavar="NAME=PLACE",
               help="What stands for {NAME} in the file: data, an encoder. Repeatable.")  # fmt: skip
 @click.option("--only", default="", metavar="TEXT", help="Make only runs with this in their name.")
+@click.option("--jobs", type=click.IntRange(min=1), default=1, metavar="N", show_default=True,
+              help="Runs at the same time, on one device.")  # fmt: skip
 @click.option("--draw", is_flag=True, help="Make no runs: table and plots from what is there.")
 @click.option("--list", "listed", is_flag=True, help="Name the runs, make none.")
 @click.option("--all-heads", is_flag=True, help="A line for each head, not only for the best.")
@@ -26,6 +28,7 @@ def study(
     out: str,
     places: tuple[str, ...],
     only: str,
+    jobs: int,
     draw: bool,
     listed: bool,
     all_heads: bool,
@@ -57,7 +60,13 @@ def study(
 
         try:
             failed = run_missing(
-                plan, out, device=device, only=only, say=say, reporters=lambda: [Terminal()]
+                plan,
+                out,
+                device=device,
+                only=only,
+                jobs=jobs,
+                say=say,
+                reporters=lambda: [Terminal()],
             )
         except KeyboardInterrupt:
             say("stopped; the same command continues")

@@ -9,7 +9,7 @@ import hashlib
 import json
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ def run_missing(
     *,
     device: str = "auto",
     only: str = "",
+    jobs: int = 1,
     say: Say = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
 ) -> list[str]:
@@ -50,8 +51,9 @@ def run_missing(
         out: Its folder: ``runs/`` and ``results/``.
         device: ``auto``, ``cpu`` or ``cuda``.
         only: Make only runs whose name has this in it.
+        jobs: Runs at the same time, each in a process of its own.
         say: Told what is being done.
-        reporters: Makes those who are told of a run's progress.
+        reporters: Makes those who are told of a run's progress, where there is one at a time.
 
     Returns:
         A sentence for each run that failed; the others went on.
@@ -61,25 +63,45 @@ def run_missing(
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    failed = []
-    source, data, fingerprint = "", None, ""
     runs = [run for run in study.runs() if only in run.name]
     with _alone(out):
-        for number, run in enumerate(runs, 1):
-            try:
-                if data is None or source != run.source.name:
-                    data, source = load_dataset(run.source.path), run.source.name
-                    fingerprint = data_fingerprint(data)
-                key = run_key(study, run, data, fingerprint)
-                if is_done(out, run, key):
-                    say(f"[{number}/{len(runs)}] {run.name}: done before")
-                    continue
-                say(f"[{number}/{len(runs)}] {run.name}")
-                _run(study, run, data, out, key, device, list(reporters()))
-            except UmpteenError as error:
-                failed.append(f"{run.name}: {error}")
-                say(f"failed: {error}")
-    return failed
+        if jobs > 1:
+            from umpteen.study.jobs import run_at_once  # which knows this file
+
+            return run_at_once(study, out, runs, jobs, device=device, say=say)
+        numbered = enumerate(runs, 1)
+        return list(
+            run_each(study, out, numbered, len(runs), device=device, say=say, reporters=reporters)
+        )
+
+
+def run_each(
+    study: Study,
+    out: str | Path,
+    numbered: Iterable[tuple[int, Run]],
+    total: int,
+    *,
+    device: str = "auto",
+    say: Say = lambda text: None,
+    reporters: Callable[[], Sequence[Reporter]] = lambda: (),
+) -> Iterator[str]:
+    """``run_missing`` for some runs, with their numbers among all; yields what failed."""
+    out = Path(out)
+    source, data, fingerprint = "", None, ""
+    for number, run in numbered:
+        try:
+            if data is None or source != run.source.name:
+                data, source = load_dataset(run.source.path), run.source.name
+                fingerprint = data_fingerprint(data)
+            key = run_key(study, run, data, fingerprint)
+            if is_done(out, run, key):
+                say(f"[{number}/{total}] {run.name}: done before")
+                continue
+            say(f"[{number}/{total}] {run.name}")
+            _run(study, run, data, out, key, device, list(reporters()))
+        except UmpteenError as error:
+            say(f"failed: {error}")
+            yield f"{run.name}: {error}"
 
 
 def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:

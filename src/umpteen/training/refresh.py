@@ -87,22 +87,38 @@ class Refresher:
         size = max(2, self.cluster_size(epoch))
         levels = cluster_levels(len(self.queries), size)
         order, bounds = balanced_clusters(queries, levels, generator=generator)
-        negatives = self._mine(model, queries)
+        negatives = self._mine(model, queries, generator)
         model.train(was_training)
         return Refreshed(order.cpu().numpy(), bounds.cpu().numpy(), negatives)
 
-    def _mine(self, model: Model, queries: torch.Tensor) -> NDArray[np.int32]:
+    def _mine(
+        self, model: Model, queries: torch.Tensor, generator: torch.Generator
+    ) -> NDArray[np.int32]:
         if not self.negatives_kept and self.tell_labels is None:
             return np.zeros((len(self.queries), 0), np.int32)
         if model.dual_head is not None:
             labels = encode_texts(model, self.labels, model.dual, precision=self.precision)
         else:
             own = classifier_label_vectors(model, self.labels, precision=self.precision)
-            labels = torch.nn.functional.normalize(own, dim=1)
+            labels = torch.nn.functional.normalize(_without_zeros(own, generator), dim=1)
         found = mine(queries, labels, self.targets, self.filters, self.negatives_kept)
         if self.tell_labels is not None:
             self.tell_labels(labels)
         return found
+
+
+def _without_zeros(vectors: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Random vectors where there are none yet.
+
+    Label vectors that start from zeros are equally near to every query. Ties go to the smaller
+    row, so all queries would get the same few negatives; like this they get random ones.
+    """
+    empty = ~vectors.any(dim=1)
+    count = int(empty.sum())
+    if not count:
+        return vectors
+    drawn = torch.randn(count, vectors.shape[1], generator=generator)
+    return vectors.index_put((empty,), drawn.to(vectors))
 
 
 def _query_head(model: Model) -> Callable[[torch.Tensor], torch.Tensor]:

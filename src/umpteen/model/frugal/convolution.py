@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from umpteen.model.encoder import length_groups, pad, to_device
+from umpteen.model.encoder import to_device
 from umpteen.model.frugal.bag import WEIGHTS
 from umpteen.types import Ragged
 
@@ -61,36 +61,53 @@ class ConvolutionEncoder(nn.Module):
 
     def forward(self, tokens: Ragged) -> Tensor:
         """Ragged tokens of B texts to (B, dim)."""
-        lengths = np.diff(tokens.offsets)
-        order = np.argsort(lengths, kind="stable")
         device = self.table.device
-        parts = [
-            self._padded(*(to_device(a, device) for a in pad(tokens, order[group], pad_id=0)))
-            for group in length_groups(lengths[order])
-        ]
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return torch.cat(parts)[to_device(back, device)]  # (B, dim)
+        lengths = np.diff(tokens.offsets)
+        text = to_device(np.repeat(np.arange(len(lengths)), lengths), device)  # (T,)
+        place = np.arange(int(lengths.sum())) - np.repeat(tokens.offsets[:-1], lengths)
+        ids = to_device(tokens.ids, device).long()
+        vectors = nn.functional.embedding(ids, self.table, sparse=True)  # (T, D)
+        total = vectors.new_zeros(len(lengths), self.dim).index_add(0, text, vectors)
+        mean = total / to_device(lengths, device).unsqueeze(1)  # (B, D)
+        views = self._attended(self._views(self.dropout(vectors), to_device(place, device)))
+        views = torch.relu(views).flatten(1)  # (T, W * channels)
+        # Starting from zeros changes nothing: views are zero or more.
+        pooled = views.new_zeros(len(lengths), views.shape[1]).scatter_reduce(
+            0, text.unsqueeze(1).expand_as(views), views, "amax"
+        )
+        return mean + self.mix(self.dropout(pooled))
 
-    def _padded(self, ids: Tensor, mask: Tensor) -> Tensor:
-        # Padding points at the text's own first token, so that no other row gets a gradient.
-        ids = torch.where(mask, ids, ids[:, :1])
-        vectors = nn.functional.embedding(ids, self.table, sparse=True)  # (b, T, D)
-        real = mask.unsqueeze(-1).to(vectors.dtype)
-        vectors = vectors * real
-        mean = vectors.sum(dim=1) / real.sum(dim=1)  # (b, D)
-        turned = self.dropout(vectors).transpose(1, 2)  # (b, D, T)
-        n_tokens = ids.shape[1]
-        # A window that ends at a position sees it and the tokens before it; none is cut off.
-        views = torch.stack(
-            [window(turned)[:, :, :n_tokens].transpose(1, 2) for window in self.windows], dim=2
-        )  # (b, T, W, channels)
-        weights = torch.softmax(
-            self.attention_query(views) @ views.transpose(2, 3) * self.channels**-0.5, dim=-1
-        )  # (b, T, W, W)
-        views = torch.relu(views + weights @ views)
-        pooled = views.masked_fill(~mask[:, :, None, None], 0.0).amax(dim=1)  # (b, W, channels)
-        return mean + self.mix(self.dropout(pooled.flatten(1)))
+    def _views(self, vectors: Tensor, place: Tensor) -> Tensor:
+        """(T, D) vectors of tokens at places (T,) of their texts to (T, W, channels).
+
+        Equals a ``conv1d`` over each text, where a window that ends at a position sees it and the
+        tokens before it. One product for all windows and all their taps, whose results are moved
+        to the position that sees them: texts need no padding and no window is copied.
+        """
+        taps = [window.weight.flip(2).permute(2, 0, 1).flatten(0, 1) for window in self.windows]
+        products = (vectors @ torch.cat(taps).T).unflatten(1, (-1, self.channels)).unbind(1)
+        views, start = [], 0
+        for width, window in zip(self.widths, self.windows, strict=True):
+            view = products[start] + window.bias
+            for back in range(1, width):
+                earlier = nn.functional.pad(products[start + back], (0, 0, back, 0))[: len(view)]
+                view = view + earlier.masked_fill((place < back).unsqueeze(1), 0.0)
+            views.append(view)
+            start += width
+        return torch.stack(views, dim=1)
+
+    def _attended(self, views: Tensor) -> Tensor:
+        """(T, W, channels), each plus its attention to all of its position.
+
+        Equals ``views + softmax(query(views) @ views.mT / sqrt(channels)) @ views``; products of so
+        few rows cost a CPU more to start than to make.
+        """
+        queries = self.attention_query(views) * self.channels**-0.5
+        found = []
+        for query, view in zip(queries.unbind(1), views.unbind(1), strict=True):
+            weights = torch.softmax((query.unsqueeze(1) * views).sum(dim=2), dim=1)  # (T, W)
+            found.append(view + (weights.unsqueeze(2) * views).sum(dim=1))
+        return torch.stack(found, dim=1)
 
     def row_parameters(self) -> list[nn.Parameter]:
         """The token vectors."""
