@@ -1,5 +1,6 @@
 """Runs of a study: what is missing is made, what is done is kept, what was killed goes on."""
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ElementTree
 
@@ -97,6 +98,18 @@ def test_a_run_is_made_again_when_its_settings_or_its_data_change(study, made, t
     other = next(r for r in study.runs() if r.switch.name == "gandalf" and r.seed == run.seed)
     assert running.run_key(study, other, data, running.data_fingerprint(data)) != key
     assert running.run_key(study, run, data, "other data") != key
+
+
+def test_an_encoder_counts_by_its_files_and_not_by_its_place(study, tiny_data, tmp_path):
+    def key(place, weights):
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        (folder / "model.safetensors").write_bytes(weights)
+        run = study.runs()[0]
+        run = dataclasses.replace(run, settings=(*run.settings, f"encoder.name={folder}"))
+        return running.run_key(study, run, tiny_data, "data")
+
+    assert key("one", b"weights") == key("other", b"weights") != key("one", b"other weights")
 
 
 def test_a_killed_run_goes_on_to_the_same_result(study, made, tmp_path):

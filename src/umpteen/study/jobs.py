@@ -66,7 +66,8 @@ def _listen(
     numbers = iter(range(len(runs)))
     at_work: dict[Any, int | None] = dict.fromkeys(workers)
     while at_work:
-        for connection in wait(list(at_work)):
+        ready: list[Any] = wait(list(at_work))
+        for connection in ready:
             try:
                 kind, text = connection.recv()
                 if kind == "next":

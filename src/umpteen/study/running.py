@@ -24,7 +24,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.formats import load_dataset
 from umpteen.errors import RunError, UmpteenError
 from umpteen.evaluation import evaluate
-from umpteen.files import read_json, write_json
+from umpteen.files import digest, read_json, write_json
 from umpteen.report.history import read_history
 from umpteen.runs import RunFolder
 from umpteen.study.plan import Run, Study
@@ -105,9 +105,13 @@ def run_each(
 
 
 def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
-    """What decides a run's result: its whole settings, its metrics and its data."""
+    """What decides a run's result: its whole settings, its metrics, its data and its encoder."""
     config = load_config(run.preset, overrides_of(study, run, data))
-    about = [dataclasses.asdict(config), list(study.metrics), fingerprint]
+    about: list[Any] = [dataclasses.asdict(config), list(study.metrics), fingerprint]
+    folder = Path(config.encoder.name)
+    if folder.is_dir():  # by what it holds, not by where it is
+        about[0]["encoder"]["name"] = ""
+        about.append({file.name: digest(file) for file in folder.iterdir() if file.is_file()})
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
 
 
