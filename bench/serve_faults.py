@@ -1,10 +1,11 @@
-"""Kill a service during label changes, again and again: nothing granted is lost, nothing is half.
+"""Kill a service during changes, again and again: nothing granted is lost, nothing is half.
 
     python bench/serve_faults.py RUN [--kills 200] [--seed 0]
 
-RUN is copied first. Clients add, retire and restore labels, several at once, while the service is
-killed (SIGKILL) at a random moment; it is started again, and what the journal holds is compared
-with what was granted. A change that was sent and not answered may be there or not, but whole.
+RUN is copied first. Clients add and retire labels and, where the run keeps a memory, add corrected
+examples, several at once, while the service is killed (SIGKILL) at a random moment; it is started
+again, and what the journals hold is compared with what was granted. A change that was sent and not
+answered may be there or not, but whole.
 """
 
 import argparse
@@ -21,7 +22,9 @@ import threading
 import time
 from pathlib import Path
 
+from umpteen.answers.store import memory_journal
 from umpteen.live.book import LabelBook
+from umpteen.runs import RunFolder
 
 PER_CHANGE = 3
 
@@ -51,35 +54,38 @@ def post(port, path, body):
         connection.close()
 
 
-def client(port, name, seed, granted, unsure):
-    """Adds three labels at a time and retires some of them, until the service is gone."""
+def client(port, name, seed, remembers, granted, unsure):
+    """Adds three labels at a time, remembers texts with them, retires some, until all is gone."""
     rng = random.Random(seed)
     for n in range(10**6):
         ids = [f"{name}-{n}-{part}" for part in range(PER_CHANGE)]
         labels = [{"id": label_id, "text": f"label {label_id}"} for label_id in ids]
-        done = post(port, "/v1/labels", {"labels": labels})
-        if not done:
-            unsure.append(("add", ids))
-            return
-        granted.append(("add", ids))
+        examples = [{"text": f"text {label_id}", "labels": ids} for label_id in ids]
+        changes = [("add", "/v1/labels", {"labels": labels})]
+        if remembers and rng.random() < 0.5:
+            changes.append(("remember", "/v1/memory", {"examples": examples}))
         if rng.random() < 0.5:
-            done = post(port, "/v1/labels/retire", {"ids": ids})
-            (granted if done else unsure).append(("retire", ids))
+            changes.append(("retire", "/v1/labels/retire", {"ids": ids}))
+        for what, path, body in changes:
+            done = post(port, path, body)
+            (granted if done else unsure).append((what, ids))
             if not done:
                 return
 
 
 def check(run, granted, unsure):
-    changes = LabelBook.open(run).changes
-    known, retired = set(changes.added_rows), changes.retired
-    lost = [ids for what, ids in granted if what == "add" and not set(ids) <= known]
-    back = [ids for what, ids in granted if what == "retire" and not set(ids) <= retired]
-    sets = {"add": known, "retire": retired}
+    book = LabelBook.open(run)
+    tail = memory_journal(run, RunFolder(run).read_labels()[0].fingerprint).follow()
+    pairs = [pair for record in tail.records for pair in record["pairs"]]
+    # An example counts with all of its labels or not at all.
+    whole = {pair["text"].removeprefix("text ") for pair in pairs if len(pair["labels"]) == 3}
+    assert len(whole) == len(pairs), "an example came twice, or without some of its labels"
+    sets = {"add": set(book.changes.added_rows), "remember": whole, "retire": book.changes.retired}
+    lost = [(what, ids) for what, ids in granted if not set(ids) <= sets[what]]
     half = [ids for what, ids in unsure if len(set(ids) & sets[what]) not in (0, PER_CHANGE)]
     assert not lost, f"lost: {lost[:3]}"
-    assert not back, f"retired labels came back: {back[:3]}"
     assert not half, f"half there: {half[:3]}"
-    return len(known)
+    return len(sets["add"]), len(whole)
 
 
 def main():
@@ -94,17 +100,20 @@ def main():
             given.run, Path(place) / "run", ignore=shutil.ignore_patterns("checkpoints")
         )
         granted, unsure = [], []
+        remembers = (run / "answers" / "memory").is_dir()
         for kill in range(given.kills):
             process, port = start(run)
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 for name in "abcd":
-                    pool.submit(client, port, f"{kill}{name}", rng.random(), granted, unsure)
-                time.sleep(rng.uniform(0.02, 0.4))
+                    told = (f"{kill}{name}", rng.random(), remembers, granted, unsure)
+                    pool.submit(client, port, *told)
+                time.sleep(rng.uniform(0.02, 0.8))
                 process.kill()
                 process.wait()
-            n = check(run, granted, unsure)
-            if (kill + 1) % 20 == 0:
-                print(f"{kill + 1} kills, {len(granted)} changes granted, {n} labels there, "
+            n, examples = check(run, granted, unsure)
+            if (kill + 1) % 10 == 0:
+                print(f"{kill + 1} kills, {len(granted)} changes granted, {n} labels and "
+                      f"{examples} examples there, "
                       f"{len(unsure)} not answered: none lost, none half", flush=True)  # fmt: skip
 
 

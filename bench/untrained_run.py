@@ -30,7 +30,7 @@ def untrained(folder, data):
     model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
     tokenizer = load_tokenizer(folder)
     tokens = encode(data.labels.encoder_texts("title"), tokenizer, max_tokens=32)
-    vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets))
+    vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets)).numpy()
     return model, tokenizer, Reading("title", 32, data.labels.fingerprint), vectors
 
 

@@ -171,3 +171,6 @@ def test_labels_added_since_are_scored_by_their_words():
     np.testing.assert_allclose(scores[:, :5], (vectors[:4] @ lexical.weights).toarray())
     assert scores[0, 5] == pytest.approx(20.0, rel=1e-5)  # the same words
     assert (scores[:, 6] == 0).all()
+    others = lexical.scores(vectors[:4], ["nothing known", "red fox", "red fox"])
+    np.testing.assert_array_equal(others[:, 5:], scores[:, [6, 5, 5]])
+    np.testing.assert_array_equal(lexical.scores(vectors[:4]), scores[:, :5])

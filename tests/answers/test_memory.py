@@ -95,6 +95,19 @@ def test_what_is_added_is_nearest_to_itself_at_once_and_after_a_restart(tmp_path
         assert each.said_of(["a", "red fox"], now) == ([1], [("c", "x")])
 
 
+def test_targets_follow_additions_and_labels(tmp_path):
+    remembered = made(tmp_path / "journal")
+    for ids, rows in ((["x"], [3]), (["c", "x"], [1, 3]), (["o"], [2])):
+        remembered.add(["green zebu"], [ids])  # as many additions, with other labels
+        for n in (4, 5, 4):
+            targets = remembered.targets(LABELS.rows, n, remembered.refresh())
+            assert targets.shape == (6, n)
+            assert targets[5].indices.tolist() == rows
+            np.testing.assert_array_equal(targets[:5].toarray()[:, :4], OWN)
+    moved = {**LABELS.rows, "o": 0}
+    assert remembered.targets(moved, 4, remembered.refresh())[5].indices.tolist() == [0]
+
+
 def test_a_text_that_is_added_again_is_replaced(tmp_path):
     remembered = made(tmp_path / "journal")
     remembered.add(["green zebu"], [["x"]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,7 +39,7 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
+    @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Where each query that has candidates begins."""
         return np.flatnonzero(np.append(True, np.diff(self.queries) != 0)[: len(self)])

@@ -149,10 +149,11 @@ class Fused:
         return raw + told * (width + 5.0)
 
     def _rarity(self, found: Candidates) -> NDArray[np.float64]:
-        counts = self.label_counts
-        if int(found.rows.max(initial=0)) >= len(counts):
-            counts = np.append(counts, np.zeros(int(found.rows.max()) + 1 - len(counts), np.int64))
-        return self.recipe.log_inverse_propensities(counts)[found.rows]
+        """(C,) ``log_inverse_propensities(label_counts)[rows]``, for these rows alone."""
+        counts = np.zeros(len(found), np.int64)
+        known = found.rows < len(self.label_counts)
+        counts[known] = self.label_counts[found.rows[known]]
+        return self.recipe.log_inverse_propensities(counts)
 
 
 def _told_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,10 @@ class Lexical:
     words: Words
     weights: sp.csr_matrix
     """(V, L)."""
+    _added: dict[tuple[str, ...], sp.csr_matrix] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Word vectors (V, A) of the added labels of the last search."""
 
     @property
     def n_labels(self) -> int:
@@ -53,8 +57,16 @@ class Lexical:
         trained = (vectors @ self.weights).toarray()
         if not added_texts:
             return trained
-        added = (vectors @ self.words.vectors(added_texts).T).toarray()
+        added = (vectors @ self._words_of(tuple(added_texts))).toarray()
         return np.concatenate([trained, np.float32(SCALE) * added], axis=1)
+
+    def _words_of(self, texts: tuple[str, ...]) -> sp.csr_matrix:
+        found = self._added.get(texts)
+        if found is None:
+            found = self.words.vectors(texts).T.tocsr()
+            self._added.clear()
+            self._added[texts] = found
+        return found
 
     def save(self, folder: Path) -> None:
         """Write into a folder that exists; weights in half precision."""

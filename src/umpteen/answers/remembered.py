@@ -72,6 +72,7 @@ class Remembered:
         self._device = device
         self._index: ExactIndex | None = None
         self._turned: tuple[Additions, sp.csr_matrix] | None = None
+        self._grown: tuple[list[list[int]], sp.csr_matrix] | None = None
         self._lock = threading.RLock()
         self._now = Additions()
         self.refresh()
@@ -139,10 +140,12 @@ class Remembered:
         )
         if not now.texts:
             return trained
-        added = targets_from_rows(
-            [[rows[label] for label in own if label in rows] for own in now.labels], n_labels
-        )
-        return sp.vstack([trained, added], format="csr")
+        own = [[rows[label] for label in ids if label in rows] for ids in now.labels]
+        grown = self._grown
+        if grown is None or grown[0] != own or grown[1].shape[1] != n_labels:
+            added = targets_from_rows(own, n_labels)
+            grown = self._grown = (own, sp.vstack([trained, added], format="csr"))
+        return grown[1]
 
     def nearest(self, vectors: torch.Tensor, k: int, now: Additions) -> TopK:
         """The k nearest of all that is remembered, by the sum of the heads' cosines over heads."""

@@ -95,7 +95,7 @@ class Words:
         blocks = [self._vectors(tokens) for tokens in _tokens(texts)]
         if not blocks:
             return sp.csr_matrix((0, self.size), dtype=np.float32)
-        return sp.vstack(blocks, format="csr")
+        return blocks[0] if len(blocks) == 1 else sp.vstack(blocks, format="csr")
 
     def _vectors(self, tokens: list[str]) -> sp.csr_matrix:
         known = self.words
