@@ -15,8 +15,11 @@ RUN/labels.journal    labels added and retired since training, where there are a
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +167,12 @@ class RunFolder:
             # Not splitlines(): a text may hold other line breaks than ours.
             # One call for many lines: a call for each takes three times as long.
             written = [line for line in file.read_text("utf-8").split("\n") if line]
-            lines = [
-                line
-                for start in range(0, len(written), LINES_AT_ONCE)
-                for line in json.loads(f"[{','.join(written[start : start + LINES_AT_ONCE])}]")
-            ]
+            with _no_garbage():
+                lines = [
+                    line
+                    for start in range(0, len(written), LINES_AT_ONCE)
+                    for line in json.loads(f"[{','.join(written[start : start + LINES_AT_ONCE])}]")
+                ]
             has_contents = any("content" in line for line in lines)
             labels = LabelSet(
                 [line["id"] for line in lines],
@@ -185,3 +189,15 @@ class RunFolder:
                 f"with {fingerprint[:12]}; the label list was changed by hand or is of another run"
             )
         return labels, counts
+
+
+@contextlib.contextmanager
+def _no_garbage() -> Iterator[None]:
+    """While many objects are made that all stay: looking for garbage among them takes as long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

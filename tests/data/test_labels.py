@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 
 from umpteen.data.labels import LabelSet, join_texts
@@ -30,6 +32,19 @@ def test_what_does_not_fit_together_is_an_error(arguments, says):
 def test_an_unknown_id_is_an_error():
     with pytest.raises(DataError, match="no label has the id 'z'"):
         LabelSet(["a"], ["A"]).row("z")
+
+
+@pytest.mark.parametrize(
+    "odd", ["plain", "", "caf\u00e9", "\u4e2d\u6587", "\ud800", "x" * 1023, "x" * 1024]
+)
+def test_the_fingerprint_is_of_sizes_and_bytes(odd):
+    labels = LabelSet(["a", "b", "c"], ["apple", odd, "cherry"], ["", "green", odd])
+    digest = hashlib.sha256()
+    for fields in zip(labels.ids, labels.titles, labels.contents, strict=True):
+        for field in fields:
+            raw = field.encode("utf-8", "surrogatepass")
+            digest.update(len(raw).to_bytes(8, "little") + raw)
+    assert labels.fingerprint == digest.hexdigest()[:32]
 
 
 def test_the_fingerprint_feels_order_ids_texts_and_where_fields_end():

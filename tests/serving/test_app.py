@@ -195,12 +195,14 @@ def test_what_is_refused_is_a_sentence(serving):
 
 def test_a_deadline_is_kept(serving):
     client = serving(wait_seconds=0.2)
+    predict(client, TEXTS)  # as many are waited for then
     answer = client.post("/v1/predict", json={"texts": "a", "deadline_ms": 20})
     assert "the deadline passed" in sentence(answer, 504)
 
 
 def test_overload_is_told_to_come_back(serving):
-    client = serving(queue_texts=4, most_texts=4, wait_seconds=0.3)
+    client = serving(queue_texts=7, most_texts=7, wait_seconds=0.3)
+    predict(client, [*TEXTS, *TEXTS[:3]])  # as many are waited for then
 
     def ask(_):
         return client.post("/v1/predict", json={"texts": TEXTS})

@@ -77,11 +77,9 @@ class LabelSet:
         digest = hashlib.sha256()
         contents = self.contents if self.contents is not None else repeat("")
         fields = chain.from_iterable(zip(self.ids, self.titles, contents, strict=False))
-        raw = (field.encode("utf-8", "surrogatepass") for field in fields)
         # Many at once: a million calls of update would take most of a start's time.
-        while some := list(islice(raw, FIELDS_AT_ONCE)):
-            sizes = [len(each).to_bytes(8, "little") for each in some]
-            digest.update(b"".join(chain.from_iterable(zip(sizes, some, strict=True))))
+        while some := list(islice(fields, FIELDS_AT_ONCE)):
+            digest.update(_sized(some))
         return digest.hexdigest()[:32]
 
     def require_same(self, other: LabelSet, *, ours: str, theirs: str) -> None:
@@ -112,6 +110,21 @@ class LabelSet:
             f"{len(other)} (fingerprint {other.fingerprint[:12]}); they first differ at row "
             f"{first}: {mine} against {others}"
         )
+
+
+def _sized(fields: list[str]) -> bytes:
+    """UTF-8 of all fields, each with its number of bytes before it, in eight bytes."""
+    lengths = list(map(len, fields))
+    if max(lengths, default=0) < len(_SIZES) and "".join(fields).isascii():
+        # One byte a character, as in Latin-1: no loop of ours, half of the time.
+        sizes = map(_SIZES.__getitem__, lengths)
+        return "".join(chain.from_iterable(zip(sizes, fields, strict=True))).encode("latin-1")
+    raw = [field.encode("utf-8", "surrogatepass") for field in fields]
+    counts = [len(each).to_bytes(8, "little") for each in raw]
+    return b"".join(chain.from_iterable(zip(counts, raw, strict=True)))
+
+
+_SIZES = [size.to_bytes(8, "little").decode("latin-1") for size in range(1024)]
 
 
 class _Readable(Sequence[str]):
