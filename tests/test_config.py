@@ -74,6 +74,12 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
         ({"model": {"heads": []}}, "model.heads must be some of dual and classifier"),
         ({"model": {"heads": ["dual", "x"]}}, "model.heads must be some of dual and classifier"),
         ({"model": {"dual_temperature": 0.0}}, "model.dual_temperature must be above 0"),
+        ({"model": {"normalize": False}}, "true unless model.heads is dual alone, not False"),
+        (
+            {"model": {"normalize": False, "heads": ["classifier"]}},
+            "true unless model.heads is dual alone",
+        ),
+        ({"train": {"schedule": "steps"}}, "train.schedule must be cosine or linear, not 'steps'"),
         ({"model": {"dropout": 1.0}}, "model.dropout must be at least 0 and below 1"),
         ({"loss": {"dual_share": 1.5}}, "loss.dual_share must be between 0 and 1"),
         ({"pool": {"negatives": -1}}, "pool.negatives must be 0 or more"),

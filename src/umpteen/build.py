@@ -164,6 +164,7 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         n_labels=n_labels,
         dropout=m.dropout,
         label_dropout=m.label_dropout,
+        normalize=m.normalize,
         dual_temperature=m.dual_temperature,
         classifier_temperature=m.classifier_temperature,
         learn_temperatures=m.learn_temperatures,

@@ -69,8 +69,11 @@ class ModelConfig:
     """Of the label vectors."""
     label_init: str = "text"
     """First label vectors: ``text`` (the classifier head's, of the labels' texts) or ``zeros``."""
+    normalize: bool = True
+    """Whether the dual head's vectors have length one and its scores are cosines; false is for a
+    model with that head alone, whose scores are then inner products."""
     dual_temperature: float = 0.05
-    """Cosines are divided by this."""
+    """Cosines (or inner products) are divided by this."""
     classifier_temperature: float = 1.0
     """Inner products with label vectors are divided by this."""
     learn_temperatures: bool = False
@@ -155,7 +158,9 @@ class TrainConfig:
     weight_decay: float = 0.01
     """Decoupled weight decay."""
     warmup: float = 0.05
-    """Share of the run in which the rates rise, before the cosine."""
+    """Share of the run in which the rates rise."""
+    schedule: str = "cosine"
+    """How the rates fall to zero from there: ``cosine`` or ``linear``."""
     clip_norm: float = 0.0
     """Largest gradient norm of encoder and heads; 0 for no clipping."""
     frozen: bool = False

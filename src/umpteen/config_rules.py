@@ -30,6 +30,7 @@ CHOICES = {
     "model.label_side": ("free", "text", "graph"),
     "model.label_init": ("text", "zeros"),
     "pool.scope": ("batch", "all", "bank"),
+    "train.schedule": ("cosine", "linear"),
     "train.precision": ("auto", "fp32", "bf16"),
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
@@ -110,6 +111,8 @@ def _heads(c: Any) -> Iterable[Problem]:
     head = c.model.classifier_head
     if not (head == "linear" or (head == "dual" and both)):
         yield "model.classifier_head", head, "linear, or dual in a model with both heads"
+    if not c.model.normalize and heads != ["dual"]:
+        yield "model.normalize", False, "true unless model.heads is dual alone"
     if c.pool.scope == "bank" and "dual" not in heads:
         yield "model.heads", heads, "dual, for pool.scope bank"
 

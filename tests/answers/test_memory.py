@@ -1,5 +1,7 @@
 """Neighbours vote as a plain loop would; what is added counts at once and outlives the process."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -61,6 +63,29 @@ def test_the_nearest_of_two_indexes_are_those_of_one():
     without = nearest_vectors(parts, queries, 9, np.array([0, 2]))
     assert not {0, 2} & set(without.rows.ravel().tolist())
     assert (without.rows[:, -2:] == -1).all()
+
+
+def test_with_vectors_of_any_length_the_nearest_are_those_by_cosine(tmp_path):
+    """As of unit vectors: what was trained on, what was added, and the query."""
+    lengths = {"red fox": 0.1, "red cat": 50.0, "old owl": 3.0, "blue owl": 0.5, "blue cat": 20.0}
+
+    def stretched(texts):
+        factors = [lengths.get(text, 7.0) for text in texts]
+        return encode(texts) * torch.tensor(factors).unsqueeze(1)
+
+    plain = made(tmp_path / "plain")
+    memory = dataclasses.replace(plain.memory, vectors=stretched(TEXTS).numpy())
+    journal = Journal(tmp_path / "stretched", kind="memory", belongs_to="these")
+    odd = Remembered(
+        memory, plain.words, lambda: LABELS, stretched, journal=journal, normalize=True
+    )
+    for remembered in (plain, odd):
+        remembered.add(["red owl"], [["o"]])
+    asked = ["red fox", "old owl", "blue dog"]
+    expected = plain.nearest(encode(asked), 6, plain.refresh())
+    found = odd.nearest(stretched(asked), 6, odd.refresh())
+    np.testing.assert_array_equal(found.rows, expected.rows)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
 
 def test_a_memory_is_read_as_it_was_written(tmp_path):

@@ -98,6 +98,28 @@ def test_the_combined_score_is_the_sum_of_the_two_cosines():
                     torch.testing.assert_close((queries[i, c] @ labels[j, c])[None], expected)
 
 
+def test_without_normalizing_search_scores_are_inner_products_of_any_size():
+    model = make_model(("dual",), normalize=False, dual_temperature=0.5)
+    query_store, label_store = make_store(4), make_store(L, 1)
+    queries = query_search_vectors(model, query_store)
+    labels = label_search_vectors(model, label_store)
+    with torch.no_grad():
+        linear = model.dual_head.linear
+        mine = torch.tanh(linear(model.encode(query_store.take(range(4)))))
+        theirs = torch.tanh(linear(model.encode(label_store.take(range(L)))))
+        torch.testing.assert_close(queries, mine)
+        torch.testing.assert_close(labels, theirs)
+        # Trained scores are those of a search, but for the temperature.
+        torch.testing.assert_close(model.dual_scores(mine, theirs), queries @ labels.T / 0.5)
+    assert (queries.norm(dim=1) - 1).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("heads", [("dual", "classifier"), ("classifier",)])
+def test_a_model_with_a_classifier_normalizes(heads):
+    with pytest.raises(ConfigError, match="normalize must be true"):
+        make_model(heads, normalize=False)
+
+
 def test_in_bfloat16_the_heads_still_run_in_float32():
     # A head in bfloat16 leaves unit vectors with some 8 bits: their length would be off by 1e-3.
     model = make_model()

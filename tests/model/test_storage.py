@@ -76,6 +76,26 @@ def test_a_loaded_model_gives_the_same_vectors(kind, heads, tokenizer, tiny_bert
     assert loaded.log_scales.requires_grad
 
 
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_loaded_model_normalizes_as_it_did(normalize, tokenizer, tmp_path):
+    encoder = BagEncoder(torch.randn(tokenizer.get_vocab_size(), 8), hidden=3)
+    model = Model(encoder, heads=("dual",), dim=6, n_labels=5, normalize=normalize).eval()
+    save_model(tmp_path / "model", model, tokenizer, READING)
+    loaded, _, _ = load_model(tmp_path / "model", mapped=True)
+    tokens = encode(TEXTS, tokenizer, max_tokens=9)
+    with torch.no_grad():
+        found = loaded.query_vectors(tokens)
+        assert torch.equal(found, model.query_vectors(tokens))
+    assert torch.allclose(found.norm(dim=1), torch.ones(3)) == normalize
+
+
+def test_a_model_of_before_the_setting_normalizes(folder):
+    about = json.loads((folder / "model.json").read_text())
+    del about["normalize"]
+    (folder / "model.json").write_text(json.dumps(about))
+    assert load_model(folder)[0].normalize
+
+
 def test_saving_again_replaces_the_folder_as_a_whole(folder, tokenizer):
     (folder / "stray").write_text("x")
     model = make_model(BagEncoder(torch.zeros(tokenizer.get_vocab_size(), 8)), ("dual",))

@@ -270,6 +270,34 @@ def test_a_model_of_one_head_can_be_fused(head, tiny_data, tmp_path):
     assert model.predict("red apple", 3).rows.shape == (1, 3)
 
 
+def test_a_model_that_does_not_normalize_can_be_fused(tiny_data, tmp_path):
+    changes = ("model.heads=['dual']", "model.normalize=false", "model.dual_temperature=1.0")
+    model = fit(tiny_data, tmp_path / "run", *CHANGES, *changes)
+    loaded = umpteen.Predictor.load(tmp_path / "run")
+    texts = tiny_data["test"].texts()
+    np.testing.assert_array_equal(loaded.predict(texts, 5).rows, model.predict(texts, 5).rows)
+    vectors = loaded.vectors(texts)
+    assert vectors.norm(dim=1).std() > 0.05
+    # A label's score is the inner product, of trained and of added labels.
+    loaded.live.add([NewLabel("new", "red lantern", "")])
+    top = loaded.search(vectors, len(loaded.labels_now()), head="de")
+    known = np.concatenate(
+        [loaded.label_vectors("de"), loaded.live.refresh().vectors.cpu().numpy()]
+    )
+    expected = vectors.cpu().numpy() @ known.T
+    np.testing.assert_allclose(
+        np.take_along_axis(expected, top.rows, axis=1), top.scores, rtol=1e-4, atol=1e-5
+    )
+    # Near queries are found by cosine: a remembered text is nearest to itself.
+    remembered = loaded.fused.views.remembered
+    own = tiny_data["train"].texts()[:9]
+    loaded.remember(own, [[tiny_data.labels.ids[0]]] * len(own))
+    near = remembered.nearest(loaded.vectors(own), 1, remembered.refresh())
+    np.testing.assert_allclose(near.scores, 1.0, rtol=1e-5)
+    everyone = remembered.nearest(vectors, 3, remembered.refresh())
+    assert np.abs(everyone.scores).max() <= 1.00001
+
+
 def test_fitting_twice_comes_to_the_same(run, tiny_data):
     before = (run / "answers" / "recipe.json").read_bytes()
     refit(run, tiny_data)

@@ -109,6 +109,13 @@ def test_the_schedule_rises_in_a_line_and_falls_in_a_cosine():
     assert values[10:] == sorted(values[10:], reverse=True)
 
 
+def test_the_schedule_may_fall_in_a_line():
+    assert schedule(0.05, 0.1, "linear") == schedule(0.05, 0.1)
+    for progress in (0.1, 0.3, 0.6, 1.0):
+        assert schedule(progress, 0.1, "linear") == pytest.approx((1 - progress) / 0.9)
+    assert schedule(1.5, 0.1, "linear") == 0.0
+
+
 def test_the_schedule_may_have_no_rise_or_nothing_else():
     assert schedule(0.0, 0.0) == 1.0
     assert schedule(0.5, 1.0) == 0.5

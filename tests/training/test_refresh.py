@@ -19,9 +19,10 @@ def random_store(n, seed):
     return TokenStore(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def make_model(heads=("dual", "classifier")):
+def make_model(heads=("dual", "classifier"), **options):
     torch.manual_seed(1)
-    model = Model(BagEncoder(torch.randn(V, 6), dropout=0.5), heads=heads, dim=5, n_labels=L)
+    encoder = BagEncoder(torch.randn(V, 6), dropout=0.5)
+    model = Model(encoder, heads=heads, dim=5, n_labels=L, **options)
     if model.label_vectors is not None:
         torch.nn.init.normal_(model.label_vectors)
     return model.train()
@@ -86,6 +87,25 @@ def test_label_vectors_of_zeros_give_random_negatives_and_no_row_is_preferred():
     known = refresher.targets.toarray() > 0
     assert not known[np.arange(N)[:, None], negatives].any()
     assert not model.label_vectors.any()
+
+
+def test_without_normalizing_labels_are_mined_by_scores_and_queries_clustered_by_direction():
+    model, refresher = make_model(("dual",), normalize=False).eval(), make_refresher()
+    refreshed = refresher(model, 0)
+    with torch.no_grad():
+        left = torch.cat([model.dual(model.encode(refresher.queries.take([i]))) for i in range(N)])
+        right = torch.cat([model.dual(model.encode(refresher.labels.take([i]))) for i in range(L)])
+    known = refresher.targets.toarray() > 0
+    known[refresher.filters[:, 0], refresher.filters[:, 1]] = True
+    ranked = np.argsort(-np.where(known, -np.inf, (left @ right.T).numpy()), axis=1)
+    by_cosine = np.argsort(-np.where(known, -np.inf, scores(model, refresher)), axis=1)
+    assert (ranked[:, :4] != by_cosine[:, :4]).any()
+    np.testing.assert_array_equal(refreshed.negatives, ranked[:, :4])
+    # The same directions in another length are clustered the same.
+    model.normalize = model.dual_head.normalize = True
+    np.testing.assert_array_equal(refreshed.order, refresher(model, 0).order)
+    model.dual_head.normalize = False  # as if lengths counted
+    assert not np.array_equal(refreshed.order, refresher(model, 0).order)
 
 
 def test_every_query_is_in_one_cluster():

@@ -294,6 +294,13 @@ VARIANTS = {
     "dual alone": ("model.heads=['dual']", "loss.dual_share=1.0"),
     "classifier alone": ("model.heads=['classifier']",),
     "convolution": ("encoder.name=convolution",),
+    "scores without a bound": (
+        "model.heads=['dual']",
+        "loss.dual_share=1.0",
+        "model.normalize=false",
+        "model.dual_temperature=1.0",
+        "train.schedule=linear",
+    ),
     "softmax": ("loss.dual=softmax", "loss.classifier=softmax", "loss.reduction=pal"),
     "learned temperatures": ("model.learn_temperatures=true",),
     "added bce": ("loss.bce=0.5", "pool.extra_positives=3"),

@@ -41,7 +41,11 @@ class Fused:
         remembered = views.remembered
         if remembered is not None:
             remembered = Remembered(
-                remembered.memory, remembered.words, predictor.labels_now, predictor.vectors
+                remembered.memory,
+                remembered.words,
+                predictor.labels_now,
+                predictor.vectors,
+                normalize=remembered.normalize,
             )
         own = Views(predictor, remembered, views.lexical, views.voting, views.word_voting)
         return Fused(self.recipe, own, self.label_counts)

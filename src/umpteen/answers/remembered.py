@@ -52,6 +52,8 @@ class Remembered:
         encode: From texts to (A, heads * dim) search vectors.
         journal: Where additions are kept; None to have none.
         device: Where vectors are searched.
+        normalize: Whether vectors must be brought to length one before they are compared, because
+            the model leaves theirs to them: a long one would be near to everything.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Remembered:
         *,
         journal: Journal | None = None,
         device: torch.device | str = "cpu",
+        normalize: bool = False,
     ) -> None:
         self.memory = memory
+        self.normalize = normalize
         self.words = words
         self._labels = labels
         self._encode = encode
@@ -148,14 +152,17 @@ class Remembered:
         return grown[1]
 
     def nearest(self, vectors: torch.Tensor, k: int, now: Additions) -> TopK:
-        """The k nearest of all that is remembered, by the sum of the heads' cosines over heads."""
+        """The k nearest of all that is remembered, by the sum of the heads' cosines."""
         if self._index is None:
             stored = torch.from_numpy(self.memory.vectors).to(self._device)
-            self._index = ExactIndex(stored)
+            self._index = ExactIndex(self._comparable(stored))
         indexes = [self._index]
         if now.vectors is not None:
-            indexes.append(ExactIndex(now.vectors.to(self._device)))
-        return nearest_vectors(indexes, vectors, k, now.hidden)
+            indexes.append(ExactIndex(self._comparable(now.vectors.to(self._device))))
+        return nearest_vectors(indexes, self._comparable(vectors), k, now.hidden)
+
+    def _comparable(self, vectors: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
 
     def nearest_by_words(self, vectors: sp.csr_matrix, k: int, now: Additions) -> TopK:
         """The k nearest of all that is remembered, by cosine of word vectors."""

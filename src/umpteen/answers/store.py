@@ -94,6 +94,7 @@ def load_answers(
             predictor.vectors,
             journal=memory_journal(folder.path, predictor.labels.fingerprint, tolerant=tolerant),
             device=next(predictor.model.parameters()).device,
+            normalize=not predictor.model.normalize,
         )
     views = Views(predictor, remembered, lexical, recipe.voting, recipe.word_voting)
     lacking = {view for way in recipe.ways for view in way.model.views} - set(views.names)

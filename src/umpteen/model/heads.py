@@ -7,17 +7,28 @@ from torch.nn.functional import normalize
 
 
 class DualHead(nn.Module):
-    """Text vectors for comparison with other texts: normalize(dropout(tanh(linear(h))))."""
+    """Text vectors for comparison with other texts: normalize(dropout(tanh(linear(h)))).
 
-    def __init__(self, encoder_dim: int, dim: int, *, dropout: float) -> None:
+    Args:
+        encoder_dim: Size of encoded texts.
+        dim: Size of the vectors.
+        dropout: Share of their entries that is dropped while training.
+        normalize: Whether they have length one; otherwise tanh alone bounds them.
+    """
+
+    def __init__(
+        self, encoder_dim: int, dim: int, *, dropout: float, normalize: bool = True
+    ) -> None:
         super().__init__()
         self.linear = nn.Linear(encoder_dim, dim)
         self.dropout = nn.Dropout(dropout)
+        self.normalize = normalize
         _keep_geometry_(self.linear)
 
     def forward(self, encoded: Tensor) -> Tensor:
-        """(B, encoder_dim) to unit vectors (B, dim)."""
-        return normalize(self.dropout(self.linear(encoded).tanh()), dim=-1)
+        """(B, encoder_dim) to vectors (B, dim)."""
+        vectors: Tensor = self.dropout(self.linear(encoded).tanh())
+        return normalize(vectors, dim=-1) if self.normalize else vectors
 
 
 class ClassifierHead(nn.Module):

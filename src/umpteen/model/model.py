@@ -26,7 +26,9 @@ class Model(nn.Module):
         n_labels: Number of label vectors of the classifier.
         dropout: Of the heads.
         label_dropout: Of the label vectors, while training.
-        dual_temperature: Scores of the dual head are cosines over this.
+        normalize: Whether the dual head's vectors have length one; otherwise, in a model with that
+            head alone, its scores are inner products.
+        dual_temperature: Scores of the dual head are cosines (or inner products) over this.
         classifier_temperature: Scores of the classifier are inner products over this.
         learn_temperatures: Whether the two are trained.
         classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
@@ -46,6 +48,7 @@ class Model(nn.Module):
         n_labels: int,
         dropout: float = 0.1,
         label_dropout: float = 0.0,
+        normalize: bool = True,
         dual_temperature: float = 0.05,
         classifier_temperature: float = 1.0,
         learn_temperatures: bool = False,
@@ -61,7 +64,11 @@ class Model(nn.Module):
         self.shares_head = classifier_head == "dual" and "classifier" in heads
         if self.shares_head and "dual" not in heads:
             raise ConfigError("the classifier cannot use the dual head: the model has none")
+        if not normalize and tuple(heads) != ("dual",):
+            # The sum of a cosine and an inner product of any size would be the latter.
+            raise ConfigError(f"normalize must be true for the heads {list(heads)}: dual alone may")
         self.encoder = encoder
+        self.normalize = normalize
         self.heads = tuple(h for h in HEADS if h in heads)
         self.dim = dim
         self.n_labels = n_labels
@@ -72,7 +79,9 @@ class Model(nn.Module):
             requires_grad=learn_temperatures,
         )
         width = int(encoder.dim)  # type: ignore[arg-type]
-        self.dual_head = DualHead(width, dim, dropout=dropout) if "dual" in heads else None
+        self.dual_head = None
+        if "dual" in heads:
+            self.dual_head = DualHead(width, dim, dropout=dropout, normalize=normalize)
         self.classifier_head = None
         self.label_vectors = None
         self.label_storage = label_storage
@@ -100,7 +109,7 @@ class Model(nn.Module):
         return encoded
 
     def dual(self, encoded: Tensor) -> Tensor:
-        """Unit vectors (B, dim) of the dual head."""
+        """Vectors (B, dim) of the dual head; of length one where the model normalizes."""
         assert self.dual_head is not None
         vectors: Tensor = self.dual_head(encoded)
         return vectors
@@ -139,7 +148,7 @@ class Model(nn.Module):
         self.graph_weights.copy_(weights)  # type: ignore[operator]
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Cosines over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
+        """Inner products over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
         return at_least_float32(queries @ labels.T) * self.log_scales[0].exp()
 
     def classifier_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
@@ -147,7 +156,7 @@ class Model(nn.Module):
         return at_least_float32(queries @ labels.T) * self.log_scales[1].exp()
 
     def query_vectors(self, tokens: Ragged) -> Tensor:
-        """What a search starts from: the heads' unit vectors side by side, (B, heads * dim)."""
+        """What a search starts from: the heads' vectors side by side, (B, heads * dim)."""
         return self.search_vectors(self.encode(tokens))
 
     def search_vectors(self, encoded: Tensor) -> Tensor:

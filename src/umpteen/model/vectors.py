@@ -31,7 +31,8 @@ def available_heads(model: Model) -> tuple[str, ...]:
 def head_columns(model: Model, head: str) -> slice:
     """The columns of search vectors that a head uses; the combined head uses all.
 
-    The inner product over all columns is the sum of the two cosines.
+    The inner product over all columns is the sum of the two cosines; with ``model.normalize``
+    false, where there is one head, it is that head's score times its temperature.
     """
     if head == "combined" or len(model.heads) == 1:
         return slice(0, model.dim * len(model.heads))

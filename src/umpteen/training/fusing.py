@@ -148,7 +148,14 @@ def _remembered(
         return None
     words = lexical.words if lexical is not None else None
     device = next(predictor.model.parameters()).device
-    return Remembered(memory, words, predictor.labels_now, predictor.vectors, device=device)
+    return Remembered(
+        memory,
+        words,
+        predictor.labels_now,
+        predictor.vectors,
+        device=device,
+        normalize=not predictor.model.normalize,
+    )
 
 
 def _with_positives(dataset: Dataset) -> int:

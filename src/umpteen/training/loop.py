@@ -159,6 +159,8 @@ class Loop:
     warmup: float
     clip_norm: float
     seed: int
+    fall: str = "cosine"
+    """How rates fall to zero after the warm-up."""
     ranks: Ranks = ONE_RANK
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
@@ -233,7 +235,7 @@ class Loop:
         for batch in batches if self.host is None else self.host.ahead(batches):
             done = at.epoch - self.first_epoch + (at.batch + 1) / len(plan)
             progress = done / (self.n_epochs - self.first_epoch)
-            self._step(batch, schedule(progress, self.warmup))
+            self._step(batch, schedule(progress, self.warmup, self.fall))
             at.step += 1
             at.batch += 1
             if at.batch < len(plan):

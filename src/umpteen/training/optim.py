@@ -121,14 +121,24 @@ def step_in_blocks(optimizer: RowAdamW, table: nn.Parameter) -> ApplyBlock:
     return apply
 
 
-def schedule(progress: float, warmup: float) -> float:
-    """The learning rate's factor at a share of the run: linear rise, then a cosine to zero.
+def schedule(progress: float, warmup: float, fall: str = "cosine") -> float:
+    """The learning rate's factor at a share of the run: linear rise, then a fall to zero.
+
+    Args:
+        progress: The share of the run.
+        warmup: The share at which the factor is one.
+        fall: ``cosine`` or ``linear``.
+
+    Returns:
+        In [0, 1].
 
     Example:
         >>> schedule(0.05, 0.1), schedule(0.1, 0.1), round(schedule(0.55, 0.1), 6)
         (0.5, 1.0, 0.5)
+        >>> round(schedule(0.775, 0.1, "linear"), 6), round(schedule(0.775, 0.1), 6)
+        (0.25, 0.146447)
     """
     if progress < warmup:
         return progress / warmup
-    share = (progress - warmup) / max(1e-12, 1.0 - warmup)
-    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, share)))
+    share = min(1.0, (progress - warmup) / max(1e-12, 1.0 - warmup))
+    return 1.0 - share if fall == "linear" else 0.5 * (1.0 + math.cos(math.pi * share))

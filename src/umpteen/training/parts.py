@@ -154,6 +154,7 @@ def new_loop(
         clustered=s.batches.clustered,
         cluster_size=_cluster_size(s, first_epoch),
         warmup=s.train.warmup,
+        fall=s.train.schedule,
         clip_norm=s.train.clip_norm,
         seed=s.seed,
         bank=bank,

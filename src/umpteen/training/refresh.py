@@ -86,7 +86,10 @@ class Refresher:
         # Clusters of one are random batches, made without a refresh; later epochs may join pairs.
         size = max(2, self.cluster_size(epoch))
         levels = cluster_levels(len(self.queries), size)
-        order, bounds = balanced_clusters(queries, levels, generator=generator)
+        # Clusters are of directions, also where scores are not: a long vector belongs nowhere else.
+        alike = queries if model.normalize else torch.nn.functional.normalize(queries, dim=1)
+        order, bounds = balanced_clusters(alike, levels, generator=generator)
+        del alike
         negatives = self._mine(model, queries, generator)
         model.train(was_training)
         return Refreshed(order.cpu().numpy(), bounds.cpu().numpy(), negatives)
