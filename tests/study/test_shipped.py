@@ -1,0 +1,29 @@
+"""Shipped studies for a GPU: every run starts, trains, is measured and has its row."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from umpteen.study import results, running
+from umpteen.study.plan import read_study
+
+STUDIES = Path(__file__).parents[2] / "bench" / "studies"
+
+
+@pytest.mark.parametrize("name", ["presets-gpu", "gandalf-gpu"])
+def test_every_run_of_a_study_for_a_gpu_has_its_row(name, tiny_data_folder, tiny_bert, tmp_path):
+    places = {"wordnet": str(tiny_data_folder), "debian": "unused", "encoder": str(tiny_bert)}
+    study = read_study(STUDIES / f"{name}.toml", places)
+    study = dataclasses.replace(study, sources=study.sources[:1], seeds=(1,))
+    assert running.run_missing(study, tmp_path, device="cpu") == []
+    cells = results.read_cells(study, tmp_path)
+    assert {(cell.preset, cell.switch) for cell in cells} == {
+        (run.preset, run.switch.name) for run in study.runs()
+    }
+    assert {cell.preset for cell in cells} == set(study.presets)
+    for cell in cells:
+        assert cell.results[0]["steps"] > 0
+        assert "fused" not in cell.heads
+        assert 0 <= cell.values(cell.best, "P@1")[0] <= 100
+    assert results.table(study, cells).count("\n") == len(cells) + 2
