@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 import torch
 
+from umpteen.compute import row_update
 from umpteen.compute.row_codes import rounding_key
 from umpteen.compute.row_update import RowTable, StepNumbers, plain_update_, update_rows_
 
@@ -90,6 +91,30 @@ def test_equal_neighbours_count_once(dtype, moments, update):
     apply(once, rows, values, numbers(1), ids=rows)
     again = torch.tensor([2, 6, 6, 6, 9, 9])
     apply(thrice, again, values[[0, 1, 1, 1, 2, 2]], numbers(1), ids=again)
+    for name, part in once.parts().items():
+        assert torch.equal(part, getattr(thrice, name)), name
+
+
+@every_storage
+@pytest.mark.parametrize("numbers_in_cache", [1, 10, 15])
+def test_rows_are_updated_in_parts_to_the_same_bits(dtype, moments, numbers_in_cache, monkeypatch):
+    monkeypatch.setattr(row_update, "NUMBERS_IN_CACHE", numbers_in_cache)
+    found, expected = (new_table(dtype, moments) for _ in range(2))
+    run(update_rows_, found)
+    run(plain_update_, expected)
+    for name, part in expected.parts().items():
+        assert torch.equal(part, getattr(found, name)), name
+
+
+@every_storage
+def test_equal_neighbours_count_once_in_parts_too(dtype, moments, monkeypatch):
+    monkeypatch.setattr(row_update, "NUMBERS_IN_CACHE", 10)
+    values = gradients(3, 5, 1)
+    once, thrice = new_table(dtype, moments), new_table(dtype, moments)
+    rows = torch.tensor([2, 6, 9])
+    plain_update_(once, rows, values, numbers(1), ids=rows)
+    again = torch.tensor([2, 6, 6, 6, 9, 9])
+    update_rows_(thrice, again, values[[0, 1, 1, 1, 2, 2]], numbers(1))
     for name, part in once.parts().items():
         assert torch.equal(part, getattr(thrice, name)), name
 

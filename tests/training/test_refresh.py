@@ -150,3 +150,13 @@ def test_a_damaged_or_missing_file_is_an_error(tmp_path, name):
     file.unlink()
     with pytest.raises(RunError, match=name):
         Refreshed.load(tmp_path / "refresh", digests)
+
+
+def test_a_refresh_has_threads_of_its_own():
+    seen = []
+    before = torch.get_num_threads()
+    refresher = make_refresher(
+        threads=before + 1, tell_labels=lambda labels: seen.append(torch.get_num_threads())
+    )
+    refresher(make_model(), 0)
+    assert (seen, torch.get_num_threads()) == ([before + 1], before)

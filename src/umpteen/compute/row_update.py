@@ -19,6 +19,8 @@ from umpteen.compute import row_codes
 
 LARGEST_DIM = 4096
 """Of a row that one program of the kernel holds."""
+NUMBERS_IN_CACHE = 1 << 17
+"""Updated at once on a CPU, so that a dozen passes over them find them in its caches."""
 
 
 @dataclass
@@ -104,8 +106,24 @@ def update_rows_(
         from umpteen.compute.row_kernel import launch
 
         launch(table, rows, values, at, ids=ids)
-    else:
+    elif table.vectors.is_cuda:
         plain_update_(table, rows, values, at, ids=ids)
+    else:
+        _update_in_cache_(table, rows, values, at, ids)
+
+
+def _update_in_cache_(
+    table: RowTable, rows: Tensor, values: Tensor, at: StepNumbers, ids: Tensor
+) -> None:
+    """``plain_update_`` a few rows at a time, to the same bits."""
+    size = max(1, NUMBERS_IN_CACHE // max(1, values.shape[1]))
+    if len(rows) > size and not (different := rows.diff() != 0).all():
+        # Else equal rows on both sides of a cut would count twice.
+        kept = torch.cat([different.new_ones(1), different]).nonzero().squeeze(1)
+        rows, values, ids = (part.index_select(0, kept) for part in (rows, values, ids))
+    parts = (part.split(size) for part in (rows, values, ids))
+    for some_rows, some_values, some_ids in zip(*parts, strict=True):
+        plain_update_(table, some_rows, some_values, at, ids=some_ids)
 
 
 def _kernel_fits(table: RowTable, values: Tensor) -> bool:
@@ -127,12 +145,13 @@ def plain_update_(
     values = values.to(full)
     coded = table.mean_scale is not None
     beta1, beta2 = at.betas
-    skipped = (at.step - table.touched[rows]).to(full).unsqueeze(1)  # (R, 1), t - u
+    # index_select copies rows whole, which [] does not: five times as fast on a CPU.
+    skipped = (at.step - table.touched.index_select(0, rows)).to(full).unsqueeze(1)  # (R, 1), t - u
     mean, square = _moments(table, rows)
     # In place on what was gathered: on a CPU, passes over memory are what an update costs.
     mean = mean.mul_(_power(beta1, skipped)).add_(values, alpha=1 - beta1)
     square = square.mul_(_power(beta2, skipped)).addcmul_(values, values, value=1 - beta2)
-    weights = table.vectors[rows].to(full)
+    weights = table.vectors.index_select(0, rows).to(full)
     if at.weight_decay:
         weights.mul_(_power(at.kept, skipped))
     corrections = at.corrections
@@ -154,7 +173,7 @@ def plain_update_(
 
 
 def _moments(table: RowTable, rows: Tensor) -> tuple[Tensor, Tensor]:
-    mean, square = table.mean[rows], table.square[rows]
+    mean, square = table.mean.index_select(0, rows), table.square.index_select(0, rows)
     if table.mean_scale is None or table.square_scale is None:
         return mean, square
     return (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from umpteen.compute.dropout import Dropout
+
 
 class DualHead(nn.Module):
     """Text vectors for comparison with other texts: normalize(dropout(tanh(linear(h)))).
@@ -21,7 +23,7 @@ class DualHead(nn.Module):
     ) -> None:
         super().__init__()
         self.linear = nn.Linear(encoder_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.normalize = normalize
         _keep_geometry_(self.linear)
 
@@ -37,7 +39,7 @@ class ClassifierHead(nn.Module):
     def __init__(self, encoder_dim: int, dim: int, *, dropout: float) -> None:
         super().__init__()
         self.linear = nn.Linear(encoder_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         _keep_geometry_(self.linear)
 
     def forward(self, encoded: Tensor) -> Tensor:

@@ -115,11 +115,12 @@ def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) 
     frugal = max(1, available // 2) if is_frugal(config.encoder) else available
     with cpu_threads(config.train.threads or frugal):
         step, steps, refresh = _steps(loop, place)
-        if prepared.validation is None:
-            return Pace(step, steps, refresh, 0.0)
-        started = time.perf_counter()
+    if prepared.validation is None:
+        return Pace(step, steps, refresh, 0.0)
+    started = time.perf_counter()
+    with cpu_threads(config.train.threads or available):
         _validate(model, prepared, config, precision)
-        return Pace(step, steps, refresh, time.perf_counter() - started)
+    return Pace(step, steps, refresh, time.perf_counter() - started)
 
 
 def _steps(loop: Loop, device: torch.device) -> tuple[float, int, float]:

@@ -120,6 +120,7 @@ def new_loop(
         seed=s.seed,
         precision=precision,
         tell_labels=None if bank is None else bank.fill,
+        threads=s.train.threads or torch.get_num_threads(),
     )
     assert s.train.lr_encoder is not None
     assert s.train.lr_heads is not None

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.threads import cpu_threads
 from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels, step_seed
 from umpteen.data.tokens import TokenStore
@@ -75,9 +76,16 @@ class Refresher:
     precision: str
     tell_labels: Callable[[torch.Tensor], None] | None = None
     """Told the dual head's vectors of all labels, (L, D), which are its own from then on."""
+    threads: int = 0
+    """CPU threads of a refresh, which has long products, where steps may have fewer; 0 for those
+    that are set when it begins."""
 
     def __call__(self, model: Model, epoch: int) -> Refreshed:
         """Encode everything, cluster the queries, search each query's nearest wrong labels."""
+        with cpu_threads(self.threads or torch.get_num_threads()):
+            return self._refresh(model, epoch)
+
+    def _refresh(self, model: Model, epoch: int) -> Refreshed:
         was_training = model.training
         model.eval()
         head = _query_head(model)

@@ -156,7 +156,7 @@ def _pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Te
     further memory of the table's size.
     """
     if gradient.is_sparse:
-        if unique:
+        if unique or (_may_wait(gradient) and _ascend(gradient._indices()[0])):
             yield gradient._indices()[0], gradient._values()
         elif _may_wait(gradient):
             gradient = gradient.coalesce()
@@ -172,6 +172,11 @@ def _pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Te
 def _may_wait(gradient: Tensor) -> bool:
     """Whether counting the distinct rows is free: a GPU would have to finish all its work first."""
     return not gradient.is_cuda
+
+
+def _ascend(rows: Tensor) -> bool:
+    """Whether each row is named once, in order, so that there is nothing to add up."""
+    return bool((rows[1:] > rows[:-1]).all())
 
 
 def totals_by_entry(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

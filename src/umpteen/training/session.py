@@ -231,12 +231,14 @@ class Session:
         at = self.loop.position
         if self.selection.patience_over(at):
             return
+        available = torch.get_num_threads()
         with interrupts() as interrupted, cpu_threads(self._threads()):
             saved, cost = time.monotonic(), 0.0
             for tick in self.loop.ticks():
                 self._report(tick.finished)
                 if tick.epoch_done:
-                    self._epoch_done()
+                    with cpu_threads(self.settings.train.threads or available):
+                        self._epoch_done()
                 # Clocks differ: the first rank's decides. Signals reach any: one is enough.
                 # A large table takes long to write: at most a twentieth of the time goes there.
                 pause = self.settings.train.checkpoint_seconds

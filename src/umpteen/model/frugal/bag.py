@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from umpteen.compute.dropout import Dropout
+from umpteen.compute.token_means import token_means
 from umpteen.model.encoder import to_device
 from umpteen.types import Ragged
 
@@ -40,7 +41,7 @@ class BagEncoder(nn.Module):
         self.dim = table.shape[1]
         self.table = nn.Parameter(table.clone())
         self.weights = nn.Parameter(torch.zeros(len(table), 1))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.hidden = hidden
         if hidden:
             self.inner = nn.Linear(self.dim, hidden)
@@ -52,16 +53,8 @@ class BagEncoder(nn.Module):
         """Ragged tokens of B texts to (B, dim)."""
         device = self.table.device
         ids = to_device(tokens.ids, device).long()
-        offsets = to_device(tokens.offsets[:-1], device)
-        scale = nn.functional.embedding(ids, self.weights, sparse=True).squeeze(1).exp()  # (T,)
-        total = nn.functional.embedding_bag(
-            ids, self.table, offsets, mode="sum", sparse=True, per_sample_weights=scale
-        )
-        text = np.repeat(np.arange(len(tokens)), np.diff(tokens.offsets))
-        weight = torch.zeros(len(tokens), dtype=scale.dtype, device=device).index_add(
-            0, to_device(text, device), scale
-        )
-        mean = self.dropout(total / weight.unsqueeze(1))  # (B, dim)
+        offsets = to_device(tokens.offsets, device)
+        mean = self.dropout(token_means(self.table, self.weights, ids, offsets))  # (B, dim)
         if not self.hidden:
             return mean
         inner = torch.relu(self.inner(mean))

@@ -1,0 +1,174 @@
+"""A training step of the frugal encoder on a CPU: this version against another one's, taking turns.
+
+    python bench/frugal_step.py DATA --other TREE [--text all|title] [--tokens 32] [--steps 40]
+
+TREE is a checkout of an earlier commit, such as one made by `git worktree add TREE COMMIT`. Both
+versions are given the same tokens, targets, batches and mined negatives, at the settings of
+`unidec-frugal`, one thread, and take turns, so that a busy machine is busy for both. Times are the
+thread's own (medians, lower quartiles in brackets); without dropout both must arrive at the same
+losses, and the largest difference is printed. The refresh is timed once in each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+PARTS = ("batch", "forward", "backward", "update", "step")
+BATCH = 128
+
+
+class Size(int):
+    """A cluster size that earlier versions take as a number and later ones as a function."""
+
+    def __call__(self, epoch: int) -> int:
+        return self
+
+
+def prepare_data(given: argparse.Namespace, folder: Path) -> None:
+    """Tokens, targets and a plan of batches in files that every version can read."""
+    from umpteen import load_dataset
+    from umpteen.build import load_config, resolve_open_settings
+    from umpteen.data.samplers import shuffled_batches
+    from umpteen.training.parts import new_model
+    from umpteen.training.prepare import prepare, training_splits
+
+    changes = [f"data.text={given.text}", f"data.max_tokens={given.tokens}"]
+    config = resolve_open_settings(load_config("unidec-frugal", changes))
+    dataset = training_splits(load_dataset(given.data), config)
+    model, tokenizer = new_model(config, dataset)
+    data = prepare(dataset, config, tokenizer, cache=folder / "cache", say=lambda text: None)
+    targets = dataset["train"].filtered_targets()
+    batches = shuffled_batches(len(data.queries), BATCH, seed=0, epoch=0)
+    np.savez(
+        folder / "data.npz",
+        query_ids=data.queries.ids,
+        query_offsets=data.queries.offsets,
+        label_ids=data.labels.ids,
+        label_offsets=data.labels.offsets,
+        values=targets.data,
+        indices=targets.indices,
+        indptr=targets.indptr,
+        filters=dataset["train"].filters,
+        table=model.encoder.table.detach().numpy(),
+        batches=np.stack([batch for batch in batches if len(batch) == BATCH]),
+    )
+
+
+def child(folder: Path, steps: int, dropout: float) -> None:
+    """Steps of whichever version is imported, as a line of JSON."""
+    import scipy.sparse as sp
+    import torch
+
+    from umpteen.build import build_losses, load_config
+    from umpteen.data.pool import PoolBuilder
+    from umpteen.data.tokens import TokenStore
+    from umpteen.model.frugal.bag import BagEncoder
+    from umpteen.model.model import Model
+    from umpteen.training.batch import BatchMaker
+    from umpteen.training.optim import Optimizers
+    from umpteen.training.refresh import Refresher
+    from umpteen.training.step import batch_loss
+
+    torch.set_num_threads(1)
+    held = np.load(folder / "data.npz")
+    queries = TokenStore(held["query_ids"], held["query_offsets"])
+    labels = TokenStore(held["label_ids"], held["label_offsets"])
+    shape = (len(queries), len(labels))
+    targets = sp.csr_matrix((held["values"], held["indices"], held["indptr"]), shape=shape)
+    torch.manual_seed(0)
+    encoder = BagEncoder(torch.from_numpy(held["table"]), dropout=dropout)
+    options = {"heads": ("dual", "classifier"), "dim": 256, "dropout": dropout}
+    model = Model(encoder, n_labels=len(labels), **options).train()
+    torch.nn.init.normal_(model.label_vectors, std=1 / 16)
+    losses = build_losses(load_config("unidec-frugal", []).loss)
+    pools = PoolBuilder(targets, held["filters"], positives_per_query=3, negatives_per_query=6)
+    maker = BatchMaker(queries, labels, pools, seed=0, encode_labels=True)
+    rates = {"lr_encoder": 4e-3, "lr_heads": 4e-3, "lr_labels": 5e-3, "weight_decay": 0.01}
+    optimizers = Optimizers(model, **rates)
+    mined = folder / "negatives.npy"
+    refresh = float("nan")
+    if dropout:
+        refresher = Refresher(
+            queries, labels, targets, held["filters"], Size(BATCH), 30, seed=0, precision="fp32"
+        )
+        started = time.thread_time()
+        refreshed = refresher(model, 0)
+        refresh = time.thread_time() - started
+        if not mined.is_file():
+            np.save(mined, refreshed.negatives)
+    maker.negatives = np.load(mined)
+    times, found = [], []
+    for step in range(steps):
+        moments = [time.thread_time()]
+        batch = maker.make(held["batches"][step % len(held["batches"])], step)
+        moments.append(time.thread_time())
+        loss = batch_loss(model, batch, losses, precision="fp32")
+        moments.append(time.thread_time())
+        loss.backward()
+        moments.append(time.thread_time())
+        optimizers.step(0.5, clip_norm=1.0)
+        moments.append(time.thread_time())
+        times.append(np.diff(moments).tolist())
+        found.append(float(loss.detach()))
+    sizes = f"{len(batch.tokens)} texts, {int(batch.tokens.offsets[-1])} tokens"
+    print(json.dumps({"times": times, "losses": found, "refresh": refresh, "sizes": sizes}))
+
+
+def turn(tree: Path, folder: Path, steps: int, dropout: float) -> dict:
+    """One process of one version."""
+    command = [sys.executable, __file__, "--child", str(folder), "--steps", str(steps)]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    command += ["--dropout", str(dropout)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout.decode().splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?")
+    parser.add_argument("--other", type=Path)
+    parser.add_argument("--text", choices=["title", "all"], default="title")
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--dropout", type=float, default=0.1, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        child(given.child, given.steps, given.dropout)
+        return
+    trees = {"this version": Path(__file__).parents[1], "the other": given.other}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare_data(given, folder)
+        times: dict[str, list] = {which: [] for which in trees}
+        refreshes: dict[str, list] = {which: [] for which in trees}
+        for _ in range(given.rounds):
+            for which, tree in trees.items():
+                result = turn(tree, folder, given.steps, 0.1)
+                times[which] += result["times"][3:]  # the first ones fill caches and moments
+                refreshes[which].append(result["refresh"])
+        plain = [turn(tree, folder, given.steps, 0.0)["losses"] for tree in trees.values()]
+    print(f"{given.data}, {given.text}: {result['sizes']} in the last batch")
+    print(f"{'':14}" + "".join(f"{part:>17}" for part in PARTS) + f"{'refresh s':>11}")
+    for which, rows in times.items():
+        parts = 1000 * np.column_stack([rows, np.sum(rows, axis=1)])
+        cells = zip(np.median(parts, axis=0), np.percentile(parts, 25, axis=0), strict=True)
+        shown = "".join(f"{middle:>9.2f} ({low:5.1f})" for middle, low in cells)
+        print(f"{which:14}{shown}{statistics.median(refreshes[which]):>11.1f}")
+    gaps = np.abs(np.subtract(*plain)) / np.abs(plain[0])
+    print(f"losses of {given.steps} steps without dropout differ by {gaps.max():.1e} at most")
+
+
+if __name__ == "__main__":
+    main()
