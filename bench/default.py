@@ -18,6 +18,8 @@ from pathlib import Path
 
 from training_table import COLUMNS, print_machine, print_table
 
+MORE = (*COLUMNS[:6], "nDCG@5", "RP@5", *COLUMNS[6:])
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("--encoder")
     parser.add_argument("--set", dest="settings", nargs="*", default=[])
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--run", type=Path, help="keep the run here")
     parser.add_argument("--out")
     args = parser.parse_args()
     import torch
@@ -40,11 +43,12 @@ def main() -> None:
     if args.encoder:
         changes.append(f"encoder.name={args.encoder}")
     folder = Path(tempfile.mkdtemp(prefix="umpteen-default-"))
-    start = time.perf_counter()
+    run = args.run or folder / "run"
+    start, worked = time.perf_counter(), time.process_time()
     try:
         model = umpteen.train(
             data,
-            out=folder / "run",
+            out=run,
             overrides=changes,
             device=args.device,
             minutes=args.minutes,
@@ -53,13 +57,14 @@ def main() -> None:
             reporters=[Terminal()],
         )
         seconds = time.perf_counter() - start
+        worked = time.process_time() - worked
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         if torch.cuda.is_available():
             peak = torch.cuda.max_memory_allocated() / 2**30
-        history = json.loads((folder / "run" / "metrics.json").read_text())["validation"]
-        chosen = json.loads((folder / "run" / "config.json").read_text())["chosen"]
+        history = json.loads((run / "metrics.json").read_text())["validation"]
+        chosen = json.loads((run / "config.json").read_text())["chosen"]
         start = time.perf_counter()
-        result = umpteen.evaluate(model, data, split="test", metrics=COLUMNS)
+        result = umpteen.evaluate(model, data, split="test", metrics=MORE)
         evaluation = time.perf_counter() - start
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -73,15 +78,20 @@ def main() -> None:
             ),
             **report.values,
             "train_s": seconds,
+            "train_cpu_s": worked,
             "test_s": evaluation,
             "peak_gib": peak,
+            "sets": result.sets if head == "fused" else None,
         }
         for head, report in result.heads.items()
     ]
     print_machine(args.device)
     for line in chosen:
         print(line)
-    print_table(rows)
+    print(f"{worked:.0f} s of CPU in {seconds:.0f} s")
+    print_table(rows, MORE)
+    if result.sets:
+        print(f"sets of the fused head: {json.dumps(result.sets)}")
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=2))
 

@@ -38,7 +38,6 @@ def prepare_data(given: argparse.Namespace, folder: Path) -> None:
     """Tokens, targets and a plan of batches in files that every version can read."""
     from umpteen import load_dataset
     from umpteen.build import load_config, resolve_open_settings
-    from umpteen.data.samplers import shuffled_batches
     from umpteen.training.parts import new_model
     from umpteen.training.prepare import prepare, training_splits
 
@@ -48,7 +47,7 @@ def prepare_data(given: argparse.Namespace, folder: Path) -> None:
     model, tokenizer = new_model(config, dataset)
     data = prepare(dataset, config, tokenizer, cache=folder / "cache", say=lambda text: None)
     targets = dataset["train"].filtered_targets()
-    batches = shuffled_batches(len(data.queries), BATCH, seed=0, epoch=0)
+    order = np.random.default_rng(0).permutation(len(data.queries))
     np.savez(
         folder / "data.npz",
         query_ids=data.queries.ids,
@@ -60,7 +59,7 @@ def prepare_data(given: argparse.Namespace, folder: Path) -> None:
         indptr=targets.indptr,
         filters=dataset["train"].filters,
         table=model.encoder.table.detach().numpy(),
-        batches=np.stack([batch for batch in batches if len(batch) == BATCH]),
+        batches=order[: len(order) // BATCH * BATCH].reshape(-1, BATCH),
     )
 
 

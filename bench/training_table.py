@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,9 +77,9 @@ def run_variant(variant: Variant, data, *, device: str, show: bool = True) -> li
     ]
 
 
-def print_table(rows: list[dict]) -> None:
-    """A Markdown table on stdout."""
-    names = ["variant", "head", "validation", *COLUMNS, "train_s", "peak_gib"]
+def print_table(rows: list[dict], columns: Sequence[str] = COLUMNS) -> None:
+    """A Markdown table on stdout; whatever further columns rows have is left to their JSON."""
+    names = ["variant", "head", "validation", *columns, "train_s", "peak_gib"]
     print("| " + " | ".join(names) + " |")
     print("|" + "---|" * len(names))
     for row in rows:
