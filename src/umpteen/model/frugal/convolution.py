@@ -84,7 +84,7 @@ class ConvolutionEncoder(nn.Module):
         tokens before it. One product for all windows and all their taps, whose results are moved
         to the position that sees them: texts need no padding and no window is copied.
         """
-        weights = [window.get_parameter("weight") for window in self.windows]  # (channels, D, width)
+        weights = [window.get_parameter("weight") for window in self.windows]  # (channels, D, w)
         taps = torch.cat([weight.flip(2).permute(2, 0, 1).flatten(0, 1) for weight in weights])
         products = (vectors @ taps.T).unflatten(1, (-1, self.channels)).unbind(1)
         views, start = [], 0
