@@ -3,7 +3,9 @@
 import json
 import tomllib
 
+import numpy as np
 import pytest
+from papers_settings import PAPERS
 
 import umpteen
 from umpteen.build import load_config
@@ -32,12 +34,31 @@ def test_every_data_set_goes_with_every_preset(dataset, preset):
     assert (config.data.propensity_a, config.data.propensity_b) == CONSTANTS[dataset]
     titles = "titles" in dataset
     assert config.data.text == ("title" if titles else "all")
-    assert config.data.max_tokens == (32 if titles else 128)
-    own = tomllib.loads(dataset_text(dataset))["presets"].get(preset, {})
-    for section, values in own.items():
-        for key, value in values.items():
-            found = get(config, f"{section}.{key}")
-            assert (list(found) if isinstance(found, tuple) else found) == value
+    told = PAPERS.get((dataset, preset), {})
+    assert config.data.max_tokens == told.get("data.max_tokens", 32 if titles else 128)
+
+
+@pytest.mark.parametrize(("dataset", "preset"), PAPERS)
+def test_settings_are_the_papers(dataset, preset):
+    config = load_config(preset, dataset=dataset)
+    for key, value in PAPERS[dataset, preset].items():
+        told = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+        assert get(config, key) == told, key
+
+
+def test_every_number_of_a_data_set_is_in_the_table_of_the_papers():
+    for dataset in dataset_names():
+        for preset, sections in tomllib.loads(dataset_text(dataset))["presets"].items():
+            keys = {f"{section}.{key}" for section, values in sections.items() for key in values}
+            assert keys <= set(PAPERS[dataset, preset]), (dataset, preset)
+
+
+def test_gandalf_before_a_preset_keeps_its_numbers_and_its_own_rows():
+    plain = load_config("renee", dataset="lf-wikipedia-500k")
+    assert plain.augment.method == "self"
+    rows = load_config("gandalf-renee", dataset="lf-wikipedia-500k")
+    assert rows.augment.method == "gandalf"
+    assert (rows.batches.size, rows.model.dropout) == (2048, 0.7)
 
 
 def test_the_data_sets_of_the_papers_are_there_and_speak_of_presets_that_are():
@@ -74,6 +95,28 @@ def test_defaults_lie_below_the_preset_and_its_own_numbers_above():
     assert unidec.encoder.name.endswith("msmarco-distilbert-base-v4")
     assert unidec.batches.size != read_preset("unidec")["batches"]["size"]
     assert unidec.train.lr_labels == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("preset", "dataset"),
+    [
+        ("unidec", "lf-amazontitles-131k"),
+        ("dexml-sampled", "lf-wikipedia-500k"),
+        ("renee", "lf-wikiseealso-320k"),
+    ],
+)
+def test_a_run_with_the_papers_settings_trains_and_answers(preset, dataset, tiny_data, tmp_path):
+    changes = (*SMALL, "train.epochs=2", "batches.size=32", "batches.first_refresh=1")
+    model = umpteen.train(
+        tiny_data, out=tmp_path / "run", preset=preset, dataset=dataset, overrides=changes
+    )
+    loaded = umpteen.Predictor.load(tmp_path / "run")
+    texts = tiny_data["test"].texts()
+    top = loaded.predict(texts, 3)
+    assert (top.rows >= 0).all()
+    np.testing.assert_array_equal(top.rows, model.predict(texts, 3).rows)
+    assert loaded.model.normalize == (preset != "dexml-sampled")
+    assert loaded.model.log_scales.requires_grad == (preset == "unidec")
 
 
 def test_what_is_set_lies_above_all():

@@ -55,7 +55,10 @@ def around_preset(values: Mapping[str, Any], preset: str, dataset: str) -> dict[
         The values together.
     """
     about = tomllib.loads(dataset_text(dataset))
-    own = about.get("presets", {}).get(preset.removeprefix("gandalf-"), {})
+    name = preset.removeprefix("gandalf-")
+    own = dict(about.get("presets", {}).get(name, {}))
+    if name != preset:
+        own.pop("augment", None)  # the user asked for another augmentation than the paper's
     return lay_over(lay_over(about.get("defaults", {}), values), own)
 
 

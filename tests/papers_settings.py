@@ -1,0 +1,202 @@
+"""What the papers and their codes state for a data set and a preset, to hold our files against.
+
+Written from the sources, not from our files. [T]: Kharbanda, Compute Efficient Extreme Multi-Label
+Classification (thesis, 2024), chapter 2. [U1]: UniDEC's first version, and [UC] its code. [DC]:
+DEXML's configurations. [NC]: NGAME's configurations. [RC]: Renee's published training commands.
+"""
+
+UNIDEC = {
+    # [T] section 2.4 and [U1] section 4: rates of encoder, heads and label vectors; 150 epochs;
+    # refreshed every five; cosine after a warm-up.
+    "train.lr_encoder": 1e-4,
+    "train.lr_heads": 2e-4,
+    "train.epochs": 150,
+    "batches.refresh_epochs": 5,
+    "train.schedule": "cosine",
+    "model.dropout": 0.1,
+    # [UC]: weight decay, three epochs of warm-up, a learned multiplier that starts at 18.
+    "train.weight_decay": 0.05,
+    "train.warmup": 3 / 150,
+    "model.learn_temperatures": True,
+    "model.dual_temperature": 1 / 18,
+    "encoder.name": "sentence-transformers/msmarco-distilbert-base-v4",
+    "encoder.pooling": "mean",
+}
+CLASSIFIER = {
+    "train.lr_labels": 1e-3,  # [T] section 2.4
+    "model.classifier_temperature": 1 / 18,  # [UC]: of both losses
+    "model.label_dropout": 0.1,  # [UC]
+    "loss.classifier_forward": 0.5,  # [T] section 2.3.3
+    "loss.dual_share": 0.5,  # [UC]
+}
+DEXML = {
+    # [DC], all data: first token, no dropout on it, 768; AdamW, a tenth of warm-up, then a line.
+    "encoder.name": "distilbert-base-uncased",
+    "encoder.pooling": "first",
+    "model.dim": 768,
+    "model.dropout": 0.0,
+    "train.epochs": 100,
+    "train.weight_decay": 0.01,
+    "train.warmup": 0.1,
+    "train.schedule": "linear",
+    "model.normalize": True,
+    "model.dual_temperature": 0.05,
+}
+# [DC], LF-AmazonTitles-1.3M and LF-Wikipedia-500K: vectors as they are.
+FREE = {"model.normalize": False, "model.dual_temperature": 1.0}
+NGAME = {
+    # [NC], all data: no decay is stated; 100 steps of warm-up, then a line.
+    "model.dim": 768,
+    "model.dual_temperature": 1.0,
+    "train.lr_encoder": 2e-4,
+    "train.lr_heads": 2e-4,
+    "train.schedule": "linear",
+    "loss.dual": "triplet",
+    "loss.dual_options": {"margin": 0.3, "n_negatives": 10},
+    "batches.cluster_size": 1,
+    "batches.refresh_epochs": 5,
+    "train.epochs": 300,
+}
+RENEE = {
+    # [RC], all data: label texts as rows, 768, cosine.
+    "augment.method": "self",
+    "model.dim": 768,
+    "train.epochs": 100,
+    "train.schedule": "cosine",
+    "loss.classifier": "bce",
+}
+ROBERTA = "sentence-transformers/paraphrase-distilroberta-base-v2"
+
+
+def unidec(dim, size, positives, negatives, most_labels, **others):
+    return UNIDEC | CLASSIFIER | _batch(dim, size, positives, negatives, most_labels, others)
+
+
+def depsl(dim, size, positives, negatives, most_labels, **others):
+    return UNIDEC | _batch(dim, size, positives, negatives, most_labels, others)
+
+
+def _batch(dim, size, positives, negatives, most_labels, others):
+    return {
+        "model.dim": dim,
+        "batches.size": size,
+        "pool.positives": positives,
+        "pool.negatives": negatives,
+        "pool.most_labels": most_labels,
+        **{key.replace("__", "."): value for key, value in others.items()},
+    }
+
+
+def dexml(size, label_chunk, tokens, rate, **others):
+    own = {"batches.size": size, "train.lr_encoder": rate, "train.lr_heads": rate}
+    # A chunk of so many labels of so many tokens.
+    return DEXML | own | {"pool.chunk_tokens": label_chunk * tokens} | others
+
+
+def sampled(size, negatives, rate):
+    own = {"batches.size": size, "train.lr_encoder": rate, "train.lr_heads": rate}
+    pool = {"pool.scope": "batch", "pool.positives": 1, "pool.negatives": negatives}
+    # [DC]: in-batch labels alone until the fifth epoch, then mined anew every five.
+    refresh = {"batches.first_refresh": 5, "batches.refresh_epochs": 5}
+    return DEXML | FREE | own | pool | refresh
+
+
+def ngame(queries, size, doubles, *, epochs=300, **others):
+    return NGAME | {
+        "batches.size": size,
+        "batches.double_epochs": doubles,
+        "batches.first_refresh": doubles[0],
+        "train.epochs": epochs,
+        "train.warmup": _rounded(100 / (queries / size * epochs)),
+        **{key.replace("__", "."): value for key, value in others.items()},
+    }
+
+
+def renee(rows, gpu_size, dropout, rate, **others):
+    size = 16 * gpu_size  # [RC]: sizes are those of each of 16 GPUs
+    return RENEE | {
+        "batches.size": size,
+        "model.dropout": dropout,
+        "train.lr_encoder": rate,
+        "train.lr_heads": rate,
+        "train.warmup": _rounded(5000 / (rows / size * 100)),
+        **{key.replace("__", "."): value for key, value in others.items()},
+    }
+
+
+def _rounded(share):
+    """Two digits, as the files have shares that follow from steps."""
+    return float(f"{share:.2g}")
+
+
+TITLES = (10, 20, 25, 50, 75, 100, 125, 150, 200)  # [NC] LF-AmazonTitles-131K and -1.3M
+LONG = (10, 25, 50, 75, 100, 125, 150, 200)  # [NC] LF-Amazon-131K, LF-WikiSeeAlso-320K
+WIKIPEDIA = (5, 10, 15, 20, 25, 30, 35)  # [NC] LF-Wikipedia-500K
+
+PAPERS = {
+    # Dimensions: [T] Table 2.2 (both heads together for UniDEC). Batches and pools: [T] Table 2.3.
+    # Draws and lambda: [U1] Tables 6 and 7. Symmetric loss: the rows of [T] Table 2.6 that are in
+    # its Table 2.2.
+    ("lf-amazontitles-131k", "unidec"): unidec(768 // 2, 1152, 3, 6, 0),  # [UC] README
+    ("lf-amazontitles-131k", "depsl"): depsl(512, 1152, 3, 6, 0),
+    ("lf-amazontitles-1.3m", "unidec"): unidec(512 // 2, 1098, 1, 6, 3000),
+    ("lf-amazontitles-1.3m", "depsl"): depsl(384, 2200, 1, 6, 4000, loss__dual_forward=1.0),
+    ("lf-amazon-131k", "unidec"): unidec(768 // 2, 576, 3, 6, 3000, loss__dual_share=0.3),
+    ("lf-amazon-131k", "depsl"): depsl(512, 576, 3, 6, 3000, loss__dual_forward=1.0),
+    ("lf-wikiseealso-320k", "unidec"): unidec(
+        768 // 2,
+        677,
+        3,
+        6,
+        3500,
+        model__label_dropout=0.2,  # [UC]
+    ),
+    ("lf-wikiseealso-320k", "depsl"): depsl(512, 677, 3, 6, 3500, loss__dual_forward=0.5),
+    ("lf-wikipedia-500k", "depsl"): depsl(512, 221, 3, 6, 3000),
+    # Not published: batches, pools and draws here are our choice.
+    ("lf-wikipedia-500k", "unidec"): unidec(384, 221, 3, 6, 3000),
+    ("lf-wikiseealsotitles-320k", "unidec"): unidec(
+        768 // 2, 1354, 3, 6, 0, model__label_dropout=0.2
+    ),
+    ("lf-wikiseealsotitles-320k", "depsl"): depsl(512, 1354, 3, 6, 0),
+    ("lf-wikititles-500k", "unidec"): unidec(768 // 2, 885, 3, 6, 3000),
+    ("lf-wikititles-500k", "depsl"): depsl(512, 885, 3, 6, 3000, loss__dual_forward=1.0),
+    # [DC]: batch, label chunk, tokens, rate.
+    ("eurlex-4k", "dexml"): dexml(512, 512, 128, 5e-5),  # chunks of 4,096: all labels; ours smaller
+    ("lf-amazontitles-131k", "dexml"): dexml(3000, 3000, 32, 3e-4),
+    ("lf-amazontitles-1.3m", "dexml"): dexml(3000, 3000, 32, 3e-4, **FREE),
+    ("lf-wikipedia-500k", "dexml"): dexml(768, 512, 128, 7e-5, **FREE),
+    # Batches: [T] Table 2.3, where 90,112 labels are 8,192 positives and ten negatives each.
+    ("lf-amazontitles-1.3m", "dexml-sampled"): sampled(8192, 90112 // 8192 - 1, 3e-4),
+    ("lf-wikipedia-500k", "dexml-sampled"): sampled(2048, 5, 2e-5),  # [DC]: negatives and rate
+    # [NC]: queries, batch, epochs at which clusters double.
+    ("lf-amazontitles-131k", "ngame"): ngame(294_805, 1600, TITLES),
+    ("lf-amazontitles-1.3m", "ngame"): ngame(2_248_619, 1600, TITLES),
+    ("lf-amazon-131k", "ngame"): ngame(294_805, 350, LONG),
+    ("lf-wikiseealso-320k", "ngame"): ngame(693_082, 350, LONG),
+    ("lf-wikipedia-500k", "ngame"): ngame(
+        1_813_391,
+        256,
+        WIKIPEDIA,
+        epochs=40,
+        data__max_tokens=256,
+        loss__dual_options={"margin": 0.3, "n_negatives": 5},
+    ),
+    # [RC]: queries and labels, batch of a GPU, dropout, rate of the encoder.
+    ("lf-amazontitles-131k", "renee"): renee(294_805 + 131_073, 32, 0.85, 1e-5),
+    ("lf-wikiseealso-320k", "renee"): renee(
+        693_082 + 312_330, 128, 0.75, 2e-4, encoder__name=ROBERTA
+    ),
+    ("lf-wikipedia-500k", "renee"): renee(
+        1_813_391 + 501_070, 128, 0.7, 1e-4, encoder__name=ROBERTA, data__max_tokens=256
+    ),
+    # Batches: [T] Table 2.3; no commands.
+    ("lf-amazontitles-1.3m", "renee"): RENEE | {"batches.size": 1024},
+    ("lf-amazon-131k", "renee"): RENEE | {"batches.size": 512},
+}
+# Top-k runs and NGAME's encoder alone have the numbers of their neighbours.
+for (_dataset, _preset), _values in list(PAPERS.items()):
+    if _preset == "dexml":
+        PAPERS[_dataset, "dexml-topk"] = _values
+    if _preset == "ngame":
+        PAPERS[_dataset, "ngame-encoder"] = _values
