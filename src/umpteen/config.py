@@ -93,7 +93,8 @@ class LossConfig:
     classifier_options: dict[str, Any] = field(default_factory=dict)
     """Its further arguments."""
     reduction: str = "pal-n"
-    """How a query's positives are weighed: ``pal-n`` (mean), ``pal`` (sum), ``pol`` (one drawn)."""
+    """How a query's positives are weighed: ``pal-n`` or ``psl`` (mean), ``pal`` (sum), ``pol`` (one
+    drawn)."""
     dual_share: float = 0.5
     """lambda: weight of the dual head's loss; the classifier's is the rest."""
     dual_forward: float = 0.5

@@ -4,14 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from compute.test_label_blocks import every_pair, parts
 from umpteen.compute.grad_cache import Side, cached_backward, cached_vectors, chunk_randomness
 from umpteen.compute.label_blocks import streamed_loss
 from umpteen.errors import UmpteenError
-from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.objectives.base import block_loss
 from umpteen.objectives.decoupled_softmax import DecoupledSoftmax
 from umpteen.objectives.reductions import mean_of_positives
-from umpteen.registry import resolve
 from umpteen.types import Positives
 
 POSITIVES = Positives(
@@ -191,13 +190,10 @@ def test_a_backward_inside_autocast_does_not_change_an_encoding_outside_it():
         assert torch.equal(first, second.detach())
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@every_pair
 def test_cached_and_streamed_together_equal_the_dense_loss(objective, reduction):
     encoder, (queries, labels) = make_encoder(), make_texts()
-    options = {"soft_top_k": {"k": 3}, "triplet": {"margin": 2.0}}.get(objective, {})
-    base = resolve(OBJECTIVES, objective, kind="objective")(**options)
-    weigh = resolve(REDUCTIONS, reduction, kind="reduction")
+    base, weigh = parts(objective, reduction)
     sides = [Side(encoder, queries.split(3)), Side(encoder, labels.split(4))]
 
     def run(how):

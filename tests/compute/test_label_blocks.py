@@ -19,13 +19,22 @@ from umpteen.registry import resolve
 from umpteen.types import Positives
 
 B, L, D = 7, 23, 5
-OPTIONS = {"soft_top_k": {"k": 3}, "triplet": {"margin": 2.0, "n_negatives": 4}}
-ALL = [(objective, reduction) for objective in OBJECTIVES for reduction in REDUCTIONS]
+VARIANTS = {  # a name of the table, with options
+    **{name: (name, {}) for name in OBJECTIVES},
+    "soft_top_k": ("soft_top_k", {"k": 3}),
+    "soft_top_k, k of positives": ("soft_top_k", {"k": "positives"}),
+    "triplet": ("triplet", {"margin": 2.0, "n_negatives": 4}),
+    "triplet, even": ("triplet", {"margin": 2.0, "n_negatives": 4, "softmax_weighted": False}),
+}
+DISTINCT = sorted({target: name for name, target in REDUCTIONS.items()}.values())
+"""Reductions without the second names of the same functions."""
+ALL = [(objective, reduction) for objective in VARIANTS for reduction in DISTINCT]
 every_pair = pytest.mark.parametrize(("objective", "reduction"), ALL)
 
 
 def parts(objective, reduction):
-    base = resolve(OBJECTIVES, objective, kind="objective")(**OPTIONS.get(objective, {}))
+    name, options = VARIANTS[objective]
+    base = resolve(OBJECTIVES, name, kind="objective")(**options)
     return base, resolve(REDUCTIONS, reduction, kind="reduction")
 
 
@@ -42,6 +51,16 @@ def make_case(seed=0, *, n_queries=B, n_labels=L, share=0.2, dtype=torch.float64
     scale = torch.tensor(1.7, dtype=dtype, requires_grad=True)
     positives = Positives(pairs[:, 0], pairs[:, 1], rng.uniform(0.1, 1.0, len(pairs)))
     return queries, labels, scale, positives, rng.permutation(ignored)
+
+
+def far(case):
+    """The same with every score lower by 500: there a mask of -100 would be the best score."""
+    queries, labels, scale, positives, ignored = case
+    high = torch.full((len(queries), 1), 20.0, dtype=queries.dtype)
+    low = torch.full((len(labels), 1), -500 / (20.0 * float(scale.detach())), dtype=labels.dtype)
+    queries = torch.cat([queries.detach(), high], dim=1).requires_grad_()
+    labels = torch.cat([labels.detach(), low], dim=1).requires_grad_()
+    return queries, labels, scale, positives, ignored
 
 
 def as_tensors(positives, dtype=torch.float64):
@@ -163,6 +182,15 @@ def test_ignored_pairs_get_no_gradient(objective, reduction):
     results = both(objective, reduction, case, forward=0.4, block_size=4)
     assert_same(results)
     assert torch.equal(results[0][2][lone], torch.zeros(D, dtype=torch.float64))
+
+
+@every_pair
+@pytest.mark.parametrize("forward", [1.0, 0.4, 0.0])
+def test_absent_pairs_stay_absent_among_scores_far_below_zero(objective, reduction, forward):
+    case = far(make_case(16))
+    assert len(case[4])
+    # Numbers of 500 are right to 1e-13, and slopes that cancel are multiplied by them.
+    assert_same(both(objective, reduction, case, forward=forward, block_size=4), atol=1e-9)
 
 
 def test_tensors_and_arrays_give_the_same():

@@ -5,13 +5,14 @@ import pytest
 import torch
 from rank_children import on_ranks, said
 
-from compute.test_label_blocks import ALL, Crowded, dense, make_case, parts
+from compute.test_label_blocks import ALL, Crowded, dense, far, make_case, parts
 from umpteen.compute.label_blocks import streamed_loss, streamed_update
 from umpteen.compute.label_products import descend
 from umpteen.compute.sharding import Shards
 from umpteen.errors import LabelMismatch
 from umpteen.objectives.reductions import mean_of_positives, one_of_positives
 from umpteen.objectives.softmax import Softmax
+from umpteen.types import Positives
 
 SEED = 3
 
@@ -34,7 +35,7 @@ def on_this_rank(ranks, objective, reduction, case, *, bounds=None, **options):
     return loss.detach(), own.grad, held.grad, ranks.sum_(scale.grad), of_batch, of_labels
 
 
-def check(ranks, objective, reduction, case, *, forward, reference=None, **options):
+def check(ranks, objective, reduction, case, *, forward, reference=None, atol=1e-12, **options):
     queries, labels, scale, positives, ignored = case
     mine = on_this_rank(ranks, objective, reduction, case, forward=forward, **options)
     torch.manual_seed(SEED)
@@ -50,10 +51,10 @@ def check(ranks, objective, reduction, case, *, forward, reference=None, **optio
     )
     for one, other in zip(mine[:4], theirs, strict=True):
         assert torch.isfinite(one).all()
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=atol)
 
 
-def check_update(ranks, objective, reduction, case, *, forward):
+def check_update(ranks, objective, reduction, case, *, forward, atol=1e-12):
     """Labels that are changed at once, against a step after the loss of all of them."""
     queries, labels, scale, positives, ignored = case
     shards = Shards(ranks, ranks.bounds(len(labels)))
@@ -72,7 +73,7 @@ def check_update(ranks, objective, reduction, case, *, forward):
     moved = (labels - 0.2 * by_label).detach()[own]
     found = loss.detach(), ranks.sum_(part), table
     for one, other in zip(found, (whole.detach(), by_query, moved), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=atol)
 
 
 def every_case(ranks, folder):
@@ -90,6 +91,13 @@ def every_case(ranks, folder):
             check(ranks, base, weigh, few, forward=forward)
             check_update(ranks, base, weigh, case, forward=forward)
             check_update(ranks, base, weigh, few, forward=forward)
+            # Every label of every shard is a positive, once: none is lost at an edge.
+            everyone = make_case(number + 70, n_queries=23)
+            eye = Positives(np.arange(23), np.arange(23), np.ones(23))
+            check(ranks, base, weigh, (*everyone[:3], eye, None), forward=forward, block_size=4)
+            # Where a mask of -100 would be the best score; see ``far``.
+            check(ranks, base, weigh, far(case), forward=forward, block_size=3, atol=1e-9)
+            check_update(ranks, base, weigh, far(case), forward=forward, atol=1e-9)
             print(name, flush=True)
     uneven = [0, 20, 23] if ranks.world == 2 else [0, 0, 22, 23]
     check(ranks, Softmax(), mean_of_positives, make_case(7), forward=0.4, bounds=uneven)

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from compute.test_label_blocks import ALL, B, D, L, assert_same, dense, make_case, on_gpu, parts
+from compute.test_label_blocks import (
+    ALL,
+    B,
+    D,
+    L,
+    assert_same,
+    dense,
+    far,
+    make_case,
+    on_gpu,
+    parts,
+)  # fmt: skip
 from umpteen.compute import label_closed
 from umpteen.compute.label_blocks import streamed_loss, streamed_update
 from umpteen.compute.label_products import BlockGradient, descend, multiply, sum_over_labels
@@ -90,6 +101,21 @@ def test_a_query_all_of_whose_labels_are_positive_or_ignored_is_finite(objective
         [updated(objective, reduction, case, **options),
          separately(objective, reduction, case, **options)]
     )  # fmt: skip
+
+
+@every_pair
+@pytest.mark.parametrize("forward", [1.0, 0.4])
+def test_absent_pairs_move_no_label_among_scores_far_below_zero(objective, reduction, forward):
+    case = far(make_case(29))
+    queries, labels, scale, positives, ignored = case
+    base, weigh = parts(objective, reduction)
+    options = {"rate": 0.3, "weight": 0.7, "forward": forward, "block_size": 6}
+    loss, by_query, by_scale, table = updated(objective, reduction, case, **options)
+    torch.manual_seed(3)
+    exact = 0.7 * dense(base, weigh, queries, labels, positives, scale, ignored, forward)
+    given = torch.autograd.grad(exact, (queries, scale, labels))
+    theirs = exact.detach(), 3 * given[0], 3 * given[1], labels.detach() - 0.3 * given[2]
+    assert_same([(loss, by_query, by_scale, table), theirs], atol=1e-9)
 
 
 def test_queries_that_need_no_gradient_get_none():

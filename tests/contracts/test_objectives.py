@@ -36,7 +36,7 @@ def share_out(reduction, pairs):
     if reduction == "pal":
         return dict.fromkeys(pairs, 1.0)
     totals = {i: sum(t for (row, _), t in pairs.items() if row == i) for i, _ in pairs}
-    if reduction == "pal-n":
+    if reduction in ("pal-n", "psl"):
         return {(i, j): 1.0 / totals[i] for i, j in pairs}
     rows = {i: [pair for pair in pairs if pair[0] == i] for i in totals}
     rng = np.random.default_rng(sum(totals))

@@ -219,6 +219,24 @@ def test_loss_and_gradients_equal_the_dense_formulas(world, case, heads):
         torch.testing.assert_close(gradient, theirs[name], rtol=1e-8, atol=1e-10, msg=name)
 
 
+@pytest.mark.parametrize("kind", [Softmax, DecoupledSoftmax])
+def test_ignored_pairs_stay_absent_among_scores_far_below_zero(world, kind):
+    """Every score is lower by 500: there a mask of -100 would be the best score."""
+    model = make_model(("classifier",))
+    with torch.no_grad():
+        model.classifier_head.linear.weight[0] = 0
+        model.classifier_head.linear.bias[0] = 1
+        model.label_vectors[:, 0] = -500 * TAU_C
+    case = {**PLAIN, "classifier": kind, "bce": 0.4}
+    losses = make_losses(classifier=kind, bce=0.4)
+    loss = batch_loss(model, world["batch"], losses, precision="fp32")
+    torch.testing.assert_close(loss, dense_loss(model, world, **case), rtol=1e-10, atol=1e-9)
+    ours = gradients(model, loss)
+    theirs = gradients(model, dense_loss(model, world, **case))
+    for name, gradient in ours.items():
+        torch.testing.assert_close(gradient, theirs[name], rtol=1e-8, atol=1e-8, msg=name)
+
+
 def test_only_the_pools_rows_get_gradients(world):
     model = make_model()
     batch_loss(model, world["batch"], make_losses(), precision="fp32").backward()

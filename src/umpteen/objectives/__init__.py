@@ -12,4 +12,6 @@ REDUCTIONS = {
     "pal": "umpteen.objectives.reductions:sum_of_positives",
     "pal-n": "umpteen.objectives.reductions:mean_of_positives",
     "pol": "umpteen.objectives.reductions:one_of_positives",
+    # "Pick some labels" is the mean over the positives in the pool, and no reduction sees others.
+    "psl": "umpteen.objectives.reductions:mean_of_positives",
 }

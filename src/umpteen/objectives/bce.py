@@ -23,6 +23,8 @@ class BinaryCrossEntropy:
     What it needs: scores without a bound (not cosines over a temperature near 1).
     When to take its neighbour: for label texts through a dual encoder, ``decoupled_softmax``.
     Cost: one pass over the scores; merged by a sum, so one streamed pass is enough.
+    Source: Jain et al., Renee: End-to-End Training of Extreme Classification Models (2023), for
+    classifier vectors over all labels.
     """
 
     summary = ScoreSummary("softplus", over_positives=False, linear=True)

@@ -2,7 +2,7 @@
 
 A reduction is one weight per positive, so every base loss gets all of them. PSL ("pick some
 labels") is ``mean_of_positives`` on the positives that are in the batch's pool: the pool decides
-which, not the reduction.
+which, not the reduction, so ``psl`` and ``pal-n`` are two names of one function.
 """
 
 from __future__ import annotations
