@@ -40,6 +40,9 @@ CHOICES = {
 }
 """Settings that are one of a few words."""
 
+MIXED = ("mixup", "label-mixup")
+"""Augmentations that mix the vectors of a batch's queries."""
+
 ABOVE_0 = (
     "data.max_tokens", "data.chunks", "encoder.dim", "encoder.vocabulary", "model.dim",
     "model.dual_temperature", "model.classifier_temperature", "model.neighbours",
@@ -154,7 +157,7 @@ def _augmentation(c: Any) -> Iterable[Problem]:
     delta, method = c.augment.delta, c.augment.method
     if delta is not None and not 0 <= delta < 1:
         yield "augment.delta", delta, "left out, or at least 0 and below 1"
-    if method in ("mixup", "label-mixup") and c.pool.scope != "batch":
+    if method in MIXED and c.pool.scope != "batch":
         yield "augment.method", method, "another one unless pool.scope is batch"
 
 
@@ -170,3 +173,35 @@ def _doubling(c: Any) -> Iterable[Problem]:
 
 RELATIONS = (_heads, _frozen, _label_vectors, _propensity, _augmentation, _doubling)
 """What must hold between settings."""
+
+
+def refused_on_ranks(config: Any) -> str | None:
+    """Why a run with these settings trains on one rank alone; None where several can.
+
+    Args:
+        config: A ``RunConfig``.
+
+    Returns:
+        A sentence.
+    """
+    if config.augment.method in MIXED:
+        return (
+            f"several ranks mix no queries (augment.method={config.augment.method}); "
+            "train with one rank"
+        )
+    if config.train.label_place == "host":
+        return (
+            "several ranks keep their label vectors on their devices (train.label_place=host); "
+            "leave it out, since each rank holds a part of them"
+        )
+    if config.model.label_side != "free":
+        return (
+            f"several ranks train no label vectors with texts (model.label_side="
+            f"{config.model.label_side}); train with one rank"
+        )
+    if config.stage2 or config.train.frozen:
+        return (
+            "several ranks train neither a second stage nor a frozen encoder (stage2, "
+            "train.frozen); train these with one rank"
+        )
+    return None

@@ -57,6 +57,36 @@ def test_a_second_stage_is_mentioned(umpteen_command):
 
 
 @pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        ("ngame", "several ranks train neither a second stage nor a frozen encoder"),
+        ("siamese", "several ranks train neither a second stage nor a frozen encoder"),
+        ("decaf", "several ranks train no label vectors with texts (model.label_side=text)"),
+    ],
+)
+def test_what_training_refuses_on_several_gpus_is_not_planned_for_them(
+    preset, says, umpteen_command
+):
+    result = umpteen_command(*BASE, "--preset", preset, "--gpus", 2)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"--gpus 2: {says}" in result.stderr
+    tight = umpteen_command(*BASE, "--preset", preset, "--encoder", "minilm", "--memory", 0.9)
+    assert tight.exit_code == 1
+    assert "It does not fit" in tight.stdout
+    assert "GPUs" not in tight.stdout
+
+
+def test_a_bank_of_labels_is_planned_for_several_gpus(umpteen_command):
+    found = [
+        json.loads(umpteen_command(*BASE, "--preset", "unidec-bank", "--gpus", n, "--json").stdout)
+        for n in (1, 2)
+    ]
+    one, two = (plan["device_bytes"]["dual vectors of all labels"] for plan in found)
+    assert two == pytest.approx(one / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("--encoder", "distlbert"), "Did you mean 'distilbert'?"),

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from umpteen.compute.label_blocks import COPIES, fitting_block, streamed_loss
+from umpteen.compute.label_blocks import COPIES, Fresh, fitting_block, streamed_loss
 from umpteen.compute.label_closed import PLAIN
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
@@ -191,6 +191,40 @@ def test_absent_pairs_stay_absent_among_scores_far_below_zero(objective, reducti
     assert len(case[4])
     # Numbers of 500 are right to 1e-13, and slopes that cancel are multiplied by them.
     assert_same(both(objective, reduction, case, forward=forward, block_size=4), atol=1e-9)
+
+
+@every_pair
+@pytest.mark.parametrize("forward", [1.0, 0.4])
+def test_fresh_labels_alone_get_the_gradient_they_would_get_among_all(
+    objective, reduction, forward
+):
+    queries, labels, scale, positives, ignored = case = make_case(17)
+    _, (loss, by_query, by_label, by_scale) = both(objective, reduction, case, forward=forward)
+    base, weigh = parts(objective, reduction)
+    for rows in (np.array([0, 1, 7, 8, 15, L - 1]), np.array([9]), np.empty(0, np.int64)):
+        vectors = labels.detach()[rows].clone().requires_grad_()
+        torch.manual_seed(3)
+        found = streamed_loss(
+            base, weigh, queries, labels, positives, scale=scale, ignored=ignored,
+            forward=forward, block_size=4, fresh=Fresh(rows, vectors),
+        )  # fmt: skip
+        ours = torch.autograd.grad(2.5 * found, (queries, vectors, scale))
+        assert_same([(found.detach(), *ours), (loss, by_query, by_label[rows], by_scale)])
+
+
+def test_no_gradient_of_all_labels_is_made_where_a_few_are_fresh():
+    n_labels = 5003
+    queries, labels, _, positives, _ = make_case(18, n_labels=n_labels, share=0.002)
+    rows = np.arange(0, n_labels, 100)
+    vectors = labels.detach()[rows].clone().requires_grad_()
+    for forward in (1.0, 0.5):
+        with Watch() as watch:
+            streamed_loss(
+                Softmax(), mean_of_positives, queries, labels.detach(), positives,
+                forward=forward, block_size=50, fresh=Fresh(rows, vectors),
+            ).backward()  # fmt: skip
+        assert watch.peak < 2 * labels.nbytes  # the labels themselves are seen, once
+    assert vectors.grad.abs().sum(dim=1).min() > 0
 
 
 def test_tensors_and_arrays_give_the_same():

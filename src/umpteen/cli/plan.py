@@ -60,11 +60,16 @@ def plan(
     memory is meant to be right within a fifth, time within a factor of two. Exit code 1 means that
     it does not fit.
     """
+    from umpteen.config_rules import refused_on_ranks
+    from umpteen.errors import ConfigError
     from umpteen.plan import Job, estimate, find_encoder, find_machine
     from umpteen.settings import from_mapping, read_preset, with_overrides
 
     name = preset or "unidec-frugal"
     settings = from_mapping(with_overrides(read_preset(name), overrides), source=f"preset {name}")
+    refused = refused_on_ranks(settings)
+    if gpus > 1 and refused is not None:
+        raise ConfigError(f"--gpus {gpus}: {refused}")
     machine = find_machine(kind, memory_gib=memory)
     job = Job(
         labels=labels,
@@ -73,6 +78,7 @@ def plan(
         gpus=gpus,
         tokens=min(tokens, float(settings.data.max_tokens * settings.data.chunks)),
         positives=positives,
+        alone=refused is not None,
         **_from_settings(settings, dim, is_gpu=machine.is_gpu),
     )
     found = estimate(job, machine)
@@ -107,6 +113,7 @@ def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dic
         "label_storage": train.label_storage,
         "label_moments": train.label_moments,
         "label_place": train.label_place,
+        "movable": settings.model.label_side == "free",
         "bf16": train.precision == "bf16" or (train.precision == "auto" and is_gpu),
     }
 
@@ -132,7 +139,8 @@ def _write(found: Plan) -> None:
     elif found.advice:
         click.echo(f"It does not fit; it would with {' and '.join(found.advice)}.")
     else:
-        click.echo("It does not fit; take more GPUs, a smaller --dim or fewer labels.")
+        more = "" if job.alone or not machine.is_gpu else "more GPUs, "
+        click.echo(f"It does not fit; take {more}a smaller --dim or fewer labels.")
 
 
 def _time(seconds: float) -> str:

@@ -10,13 +10,17 @@ hold a part of the labels each exchange the summaries and the positives' scores,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from umpteen.compute import label_fp8
 from umpteen.compute.label_closed import ClosedStream, closed_functions
+from umpteen.compute.label_pairs import place
 from umpteen.compute.label_passes import LabelPasses
 from umpteen.compute.label_products import ApplyBlock, BlockGradient, factor_type
 from umpteen.compute.label_stream import LabelStream
@@ -28,6 +32,16 @@ PRECISIONS = ("fp32", "bf16", "fp8")
 MEMORY_BYTES = 1 << 29
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
 LABEL_COPIES = 3  # the block's own labels: cast, and their gradient twice
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Some of the labels, whose vectors may have a graph."""
+
+    rows: NDArray[np.int64]
+    """(C,) which ones among this rank's, ascending; on the host."""
+    vectors: Tensor
+    """(C, D), the same numbers as the labels at these rows: the gradient goes here."""
 
 
 def streamed_loss(
@@ -44,6 +58,7 @@ def streamed_loss(
     memory_bytes: int | None = None,
     shards: Shards | None = None,
     precision: str = "fp32",
+    fresh: Fresh | None = None,
 ) -> Tensor:
     """The loss of queries against all labels, in bounded memory, differentiable.
 
@@ -84,6 +99,8 @@ def streamed_loss(
         precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``; or
             ``fp8``, which is bf16 but for the scores of objectives with a named summary, from
             queries to labels, where B and D are multiples of 16: see ``label_fp8`` for the errors.
+        fresh: The labels that get a gradient, where the others are constants; ``labels`` itself
+            then gets none, and no gradient of its size is made.
 
     Returns:
         A scalar; it can be differentiated once.
@@ -97,7 +114,9 @@ def streamed_loss(
         objective, reduction, queries, labels, positives, scale, ignored, forward,
         block_size, memory_bytes, shards, precision,
     )  # fmt: skip
-    result: Tensor = _StreamedLoss.apply(scaled, labels, stream)
+    vectors, rows = (None, None) if fresh is None else (fresh.vectors, fresh.rows)
+    labels = labels if fresh is None else labels.detach()
+    result: Tensor = _StreamedLoss.apply(scaled, labels, vectors, stream, rows)
     return result
 
 
@@ -222,19 +241,33 @@ def fitting_block(
 
 class _StreamedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, queries: Tensor, labels: Tensor, stream: LabelPasses) -> Tensor:
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        labels: Tensor,
+        fresh: Tensor | None,
+        stream: LabelPasses,
+        rows: NDArray[np.int64] | None,
+    ) -> Tensor:
         ctx.save_for_backward(queries, labels)
-        ctx.stream = stream
+        ctx.stream, ctx.rows = stream, rows
+        ctx.kind = labels.dtype if fresh is None else fresh.dtype
         return stream.collect(queries, labels)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         queries, labels = ctx.saved_tensors
-        by_queries, by_labels = ctx.needs_input_grad[:2]
-        found = torch.empty_like(labels) if by_labels else None
-        keep = None if found is None else _write(found)
-        return ctx.stream.replay(queries, labels, gradient, by_queries, keep), found, None
+        by_queries, by_labels, by_fresh = ctx.needs_input_grad[:3]
+        whole = some = keep = None
+        if by_labels:
+            whole = torch.empty_like(labels)
+            keep = _write(whole)
+        elif by_fresh:
+            some = labels.new_empty((len(ctx.rows), labels.shape[1]), dtype=ctx.kind)
+            keep = _write_some(some, ctx.rows)
+        by_query = ctx.stream.replay(queries, labels, gradient, by_queries, keep)
+        return by_query, whole, some, None, None
 
 
 class _StreamedUpdate(torch.autograd.Function):
@@ -264,6 +297,19 @@ class _StreamedUpdate(torch.autograd.Function):
 def _write(whole: Tensor) -> ApplyBlock:
     def write(rows: slice, gradient: BlockGradient) -> None:
         gradient.write_to_(whole[rows])
+
+    return write
+
+
+def _write_some(values: Tensor, rows: NDArray[np.int64]) -> ApplyBlock:
+    """Keep the gradient by the labels at these rows, ascending, and make no other."""
+    places = place(rows, values.device)
+
+    def write(block: slice, gradient: BlockGradient) -> None:
+        first, last = np.searchsorted(rows, [block.start, block.stop])
+        if first < last:
+            slopes = gradient.slopes[places[first:last] - block.start]
+            BlockGradient(slopes, gradient.queries).write_to_(values[first:last])
 
     return write
 

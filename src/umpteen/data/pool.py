@@ -79,6 +79,10 @@ class AllLabels:
         self, queries: Rows, rng: np.random.Generator, negatives: NDArray[np.integer] | None = None
     ) -> Pool:
         """All labels, with every positive and every filter pair of these queries."""
+        return self.pairs(queries)
+
+    def pairs(self, queries: Rows) -> Pool:
+        """The same; nothing is drawn."""
         rows, cols, values = _entries(self._targets, queries)
         ignored_rows, ignored_cols, _ = _entries(self._filters, queries)
         return Pool(

@@ -121,8 +121,12 @@ def find_advice(job: Job, machine: Machine) -> list[str]:
     Returns:
         A sentence for each; empty if even all of them do not help.
     """
+    return _fitting(job, machine, host=True) or _fitting(job, machine, host=False)
+
+
+def _fitting(job: Job, machine: Machine, *, host: bool) -> list[str]:
     advice: list[str] = []
-    for change, sentence in _changes(job):
+    for change, sentence in _changes(job, host):
         smaller = dataclasses.replace(job, **change)
         if peak_bytes(smaller, machine) >= peak_bytes(job, machine) * 0.99:
             continue
@@ -133,12 +137,13 @@ def find_advice(job: Job, machine: Machine) -> list[str]:
     return []
 
 
-def _changes(job: Job) -> Iterator[tuple[dict[str, Any], str]]:
+def _changes(job: Job, host: bool) -> Iterator[tuple[dict[str, Any], str]]:
+    """Changes that training accepts together: a table on the host, or several devices."""
     if job.classifier and job.label_moments == "fp32":
         yield {"label_moments": "int8"}, "--set train.label_moments=int8"
     if job.classifier and job.label_storage == "fp32":
         yield {"label_storage": "bf16"}, "--set train.label_storage=bf16"
-    if job.scope != "all" and job.gpus == 1:
+    if host and job.movable and job.scope != "all" and job.gpus == 1:
         yield {"label_place": "host"}, "--set train.label_place=host"
     if job.scope == "all" and job.dual and job.chunk_tokens > 8192:
         yield {"chunk_tokens": 8192}, "--set pool.chunk_tokens=8192"
@@ -150,7 +155,8 @@ def _changes(job: Job) -> Iterator[tuple[dict[str, Any], str]]:
     for batch in (job.batch // 2, job.batch // 4):
         if batch >= 64:
             yield {"batch": batch}, f"--set batches.size={batch}"
-    for gpus in (2, 4, 8, 16):
+    several = () if host or job.alone else (2, 4, 8, 16)
+    for gpus in several:
         if gpus > job.gpus:
             yield {"gpus": gpus}, f"{gpus} GPUs (torchrun --nproc-per-node {gpus})"
 

@@ -42,6 +42,10 @@ class Job:
     label_storage: str = "fp32"
     label_moments: str = "fp32"
     label_place: str = "device"
+    alone: bool = False
+    """Whether training refuses several devices with these settings."""
+    movable: bool = True
+    """Whether training can keep the label vectors on the host."""
     bf16: bool = True
     """Whether the encoder computes in bfloat16."""
 

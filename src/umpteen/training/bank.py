@@ -7,67 +7,24 @@ or in the last refresh. Remembered vectors are constants; gradients go through t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from umpteen.compute.label_blocks import streamed_loss
+from umpteen.compute.label_blocks import Fresh, streamed_loss
 from umpteen.compute.precision import at_least_float32, autocast
-from umpteen.data.pool import AllLabels
+from umpteen.compute.sharding import ONE_RANK, LabelShard, Ranks, Shards
 from umpteen.data.tokens import TokenStore
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
-from umpteen.training.batch import Batch
+from umpteen.training.batch import Batch, join
+from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
+from umpteen.training.pool_on_ranks import PoolLossOnRanks
+from umpteen.training.remembered import Bank
 from umpteen.training.step import Losses, classifier_loss, dual_share
-
-
-class Bank:
-    """The vector of every label as it was encoded last."""
-
-    def __init__(self) -> None:
-        self.vectors: Tensor | None = None
-        """(L, D) on the model's device; None before anything was encoded."""
-
-    def fill(self, vectors: Tensor) -> None:
-        """Take new vectors for all labels; the tensor is the bank's own from now on."""
-        self.vectors = vectors.detach()
-
-    def remember(self, rows: Tensor, fresh: Tensor) -> Tensor:
-        """All labels' vectors with fresh ones for some, which are remembered.
-
-        Args:
-            rows: (C,) the labels with fresh vectors, each once.
-            fresh: (C, D) their vectors.
-
-        Returns:
-            (L, D), the bank itself and no copy; gradients by it reach ``fresh``. It is good until
-            the next call.
-        """
-        assert self.vectors is not None
-        with torch.no_grad():
-            self.vectors.index_copy_(0, rows, fresh.detach().to(self.vectors.dtype))
-        vectors: Tensor = _Remembered.apply(fresh, rows, self)
-        return vectors
-
-
-class _Remembered(torch.autograd.Function):
-    """The bank, as if its fresh rows had been put in by an operation that can be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, fresh: Tensor, rows: Tensor, bank: Bank) -> Tensor:
-        assert bank.vectors is not None
-        ctx.save_for_backward(rows)
-        ctx.kind = fresh.dtype
-        return bank.vectors.detach()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (rows,) = ctx.saved_tensors
-        return gradient[rows].to(ctx.kind), None, None
+from umpteen.types import Ragged
 
 
 @dataclass(frozen=True)
@@ -75,56 +32,99 @@ class BankLoss:
     """lambda L_D + (1 - lambda) L_C of a batch: L_D over all labels, L_C over the batch's pool.
 
     With a bank that is up to date L_D is that of ``AllLabelLoss``, and so are its gradients by the
-    queries and by the pool's labels.
+    queries and by the pool's labels. On several ranks each remembers the labels of its shard and
+    encodes those of them that are in the pool, and an even share of the queries; every rank has
+    the loss of all, and gradients that add up over ranks to those of one.
     """
 
     losses: Losses
     labels: TokenStore
-    everything: AllLabels
-    """Says which of all labels are a query's positives, in the pool or not."""
     bank: Bank
     precision: str
     memory_bytes: int
     """What a block of scores may take."""
+    ranks: Ranks = ONE_RANK
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
         """The loss, a scalar; differentiable once, and before the next call."""
-        device = next(model.parameters()).device
-        with autocast(self.precision, device):
-            encoded = model.encode(batch.tokens)
-        encoded = at_least_float32(encoded)
-        n_queries = len(batch.queries)
-        queries = encoded[:n_queries]
+        if self.ranks.world > 1:
+            return self._on_ranks(model, batch)
         share = dual_share(model, self.losses)
-        total = torch.zeros((), device=device)
+        total = torch.zeros((), device=next(model.parameters()).device)
+        encoded = self._encode(model, batch.tokens)
+        queries, labels = encoded.tensor_split([len(batch.queries)])
         if share > 0:
-            total = total + share * self._dual(model, batch, queries, encoded[n_queries:])
+            fresh = model.dual(labels)
+            total = share * self._dual(model, batch, model.dual(queries), fresh)
         if "classifier" in model.heads and share < 1:
             total = total + (1 - share) * classifier_loss(model, batch, self.losses, queries)
         return total
 
-    def _dual(self, model: Model, batch: Batch, queries: Tensor, labels: Tensor) -> Tensor:
+    def _on_ranks(self, model: Model, batch: Batch) -> Tensor:
+        share = dual_share(model, self.losses)
+        heads = used_heads(model, share)
+        n = len(batch.queries)
+        part, own = self.ranks.shard(n), self._own(batch)
+        tokens = some_texts(batch.tokens, part.start, part.stop)
+        if model.dual in heads:
+            tokens = join(tokens, some_texts(batch.tokens, n + own.start, n + own.stop))
+        encoded = self._encode(model, tokens) if len(tokens) else None
+        queries = encoded[: len(part)] if encoded is not None and len(part) else None
+        vectors = gathered_queries(queries, heads, model, n, self.ranks)
+        total = torch.zeros((), device=next(model.parameters()).device)
+        if model.dual in heads:
+            fresh = vectors[0].new_zeros(0, model.dim)
+            if encoded is not None and len(own):
+                fresh = model.dual(encoded[len(part) :])
+            total = total + share * self._dual(model, batch, vectors[0], fresh)
+        if model.classifier in heads:
+            pool = PoolLossOnRanks(self.losses, self.precision, self.ranks)
+            total = total + (1 - share) * pool.classifier(model, batch.pool, vectors[-1])
+        return total
+
+    def _encode(self, model: Model, tokens: Ragged) -> Tensor:
+        with autocast(self.precision, next(model.parameters()).device):
+            encoded = model.encode(tokens)
+        return at_least_float32(encoded)
+
+    def _own(self, batch: Batch) -> LabelShard:
+        """Which of the pool's labels with text are this rank's, by their place in the pool."""
+        assert batch.label_rows is not None
+        bounds = np.searchsorted(batch.label_rows, self.ranks.bounds(len(self.labels)))
+        return self.ranks.part(bounds)
+
+    def _dual(self, model: Model, batch: Batch, queries: Tensor, fresh: Tensor) -> Tensor:
+        assert batch.everything is not None
+        assert batch.label_rows is not None
+        shards = Shards(self.ranks, self.ranks.bounds(len(self.labels)))
         if self.bank.vectors is None:  # no refresh yet
-            self.bank.fill(self._encode_all(model))
-        rows = to_device(batch.pool.labels[: batch.pool.n_text], queries.device)
-        vectors = self.bank.remember(rows, model.dual(labels))  # (L, D)
-        whole = self.everything.build(batch.queries, np.random.default_rng(0))  # nothing is drawn
+            self.bank.fill(self._encode_labels(model, shards.own))
+        own = self._own(batch)
+        rows = batch.label_rows[own.start : own.stop] - shards.own.start
+        labels = self.bank.remember(to_device(rows, fresh.device), fresh)
         return streamed_loss(
             self.losses.dual,
             self.losses.reduction,
-            model.dual(queries),
-            vectors,
-            whole.positives,
+            queries,
+            labels,
+            batch.everything.positives,
             scale=model.log_scales[0].exp(),
-            ignored=whole.ignored,
+            ignored=batch.everything.ignored,
             forward=self.losses.dual_forward,
             memory_bytes=self.memory_bytes,
+            shards=shards,
             precision=self.precision,
+            fresh=Fresh(rows, fresh),
         )
 
-    def _encode_all(self, model: Model) -> Tensor:
+    def _encode_labels(self, model: Model, own: LabelShard) -> Tensor:
+        if not len(own):
+            return torch.zeros(0, model.dim, device=next(model.parameters()).device)
+        everyone = Ragged(self.labels.ids, self.labels.offsets)
+        some = some_texts(everyone, own.start, own.stop)
         was_training = model.training
         model.eval()
-        vectors = encode_texts(model, self.labels, model.dual, precision=self.precision)
+        store = TokenStore(some.ids, some.offsets)
+        vectors = encode_texts(model, store, model.dual, precision=self.precision)
         model.train(was_training)
         return vectors

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.data.pool import Pool, PoolSource
+from umpteen.data.pool import AllLabels, Pool, PoolSource
 from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.training.mixup import Mix, Mixing
@@ -31,6 +31,10 @@ class Batch:
     pool: Pool
     ready: Any = None
     """The CUDA event after which tensors made on another stream are there; None for none."""
+    label_rows: Rows | None = None
+    """(n_text,) rows of the labels whose tokens are here, ascending, on the host; None for none."""
+    everything: Pool | None = None
+    """Every pair of these queries among all labels, on the host, where the loss needs it."""
     mix: Mix | None = None
     """What the queries' vectors are mixed with; the pool's positives are mixed already."""
 
@@ -44,6 +48,7 @@ class BatchMaker:
         pools: Draws the pools.
         seed: The run's seed.
         encode_labels: Whether the batch carries the tokens of its pool's labels.
+        everything: Finds the pairs among all labels, where a loss needs them beside the pool.
         mixing: Mixes queries, where that is wanted.
     """
 
@@ -55,6 +60,7 @@ class BatchMaker:
         *,
         seed: int,
         encode_labels: bool,
+        everything: AllLabels | None = None,
         mixing: Mixing | None = None,
     ) -> None:
         self._queries = queries
@@ -62,6 +68,7 @@ class BatchMaker:
         self._pools = pools
         self._seed = seed
         self._encode_labels = encode_labels
+        self._everything = everything
         self._mixing = mixing
         self.negatives: NDArray[Any] | None = None
         """(N, H) mined hard negatives of each query, -1 where there is none."""
@@ -72,12 +79,14 @@ class BatchMaker:
         negatives = None if self.negatives is None else self.negatives[queries]
         pool = self._pools.build(queries, rng, negatives)
         tokens = self._queries.take(queries)
+        label_rows = mix = None
         if self._encode_labels:
-            tokens = join(tokens, self._labels.take(pool.labels[: pool.n_text]))
-        mix = None
+            label_rows = pool.labels[: pool.n_text]
+            tokens = join(tokens, self._labels.take(label_rows))
         if self._mixing is not None:
             pool, mix = self._mixing(pool, len(queries), rng)
-        return Batch(queries, tokens, pool, mix=mix)
+        everything = None if self._everything is None else self._everything.pairs(queries)
+        return Batch(queries, tokens, pool, None, label_rows, everything, mix)
 
     def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
         """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""

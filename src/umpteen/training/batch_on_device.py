@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from umpteen.data.pool import Pool, PoolSource
+from umpteen.data.pool import AllLabels, Pool, PoolSource
 from umpteen.data.pool_on_device import DeviceDraws, DevicePoolBuilder
 from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
@@ -51,6 +51,7 @@ class DeviceBatchMaker:
         device: The model's.
         seed: The run's seed.
         encode_labels: Whether the batch carries the tokens of its pool's labels.
+        everything: Finds the pairs among all labels, where a loss needs them beside the pool.
         plan: The encoder's own, if it has one: it then gets the tokens on the host.
         table_bytes: See ``TABLE_BYTES``.
     """
@@ -64,6 +65,7 @@ class DeviceBatchMaker:
         *,
         seed: int,
         encode_labels: bool,
+        everything: AllLabels | None = None,
         plan: Callable[[Ragged], Any] | None = None,
         table_bytes: int = TABLE_BYTES,
     ) -> None:
@@ -76,6 +78,7 @@ class DeviceBatchMaker:
         self._device = device
         self._seed = seed
         self._encode_labels = encode_labels
+        self._everything = everything
         self._table_bytes = table_bytes
         self._draws = DeviceDraws(device)
         self._stream: torch.cuda.Stream | None = None
@@ -116,15 +119,17 @@ class DeviceBatchMaker:
         with torch.no_grad(), self._own_stream():
             draws = self._draws.seeded(step_seed(self._seed, step))
             pool: Pool = self._pools.build(queries, draws, self._negatives_of(queries))
-            rows = [queries]
+            rows, label_rows = [queries], None
             if self._encode_labels:
-                rows.append(torch.as_tensor(pool.labels)[: pool.n_text].cpu().numpy())
+                label_rows = torch.as_tensor(pool.labels)[: pool.n_text].cpu().numpy()
+                rows.append(label_rows)
             tokens = self._tokens_of(rows)
             ready = None
             if self._stream is not None:
                 ready = torch.cuda.Event()
                 ready.record(self._stream)
-        return Batch(queries, tokens, pool, ready)
+        everything = None if self._everything is None else self._everything.pairs(queries)
+        return Batch(queries, tokens, pool, ready, label_rows, everything)
 
     def _tokens_of(self, rows: list[Rows]) -> Ragged:
         """The tokens of these rows of the stores, one store after the other."""

@@ -65,7 +65,7 @@ class Checkpoints:
         """Write a checkpoint and remove all but the newest ones."""
         loop.settle()
         folder = self.folder / f"step-{loop.position.step:09d}"
-        weights, moments = self._weights(loop), self._moments(loop)
+        weights, moments, bank = self._weights(loop), self._moments(loop), self._bank(loop)
         if not self._ranks.first:
             self.last_good = folder
             return folder
@@ -73,8 +73,8 @@ class Checkpoints:
             save_file(weights, temporary / WEIGHTS)
             save_file(moments, temporary / MOMENTS)
             names = [WEIGHTS, MOMENTS]
-            if loop.bank is not None and loop.bank.vectors is not None:
-                save_file({"vectors": loop.bank.vectors.cpu().contiguous()}, temporary / BANK)
+            if bank is not None:
+                save_file({"vectors": bank.contiguous()}, temporary / BANK)
                 names.append(BANK)
             state = {
                 "position": asdict(loop.position),
@@ -133,7 +133,7 @@ class Checkpoints:
             loop.position = position
             loop.refreshed = refreshed
             if loop.bank is not None:
-                _restore_bank(loop, folder / BANK if BANK in state["digests"] else None)
+                self._restore_bank(loop, folder / BANK if BANK in state["digests"] else None)
             self._refresh_digests = state["refresh"]
             self.last_good = folder
             if not damage and self._ranks.first:
@@ -219,6 +219,19 @@ class Checkpoints:
                         flat[f"{place}.{index}.{name}"] = found.contiguous()
         return flat
 
+    def _bank(self, loop: Loop) -> Tensor | None:
+        """What is remembered of all labels, on the first rank; None where there is nothing."""
+        if loop.bank is None or loop.bank.vectors is None:
+            return None
+        return self._all_rows(loop.bank.vectors, loop.model.n_labels)
+
+    def _restore_bank(self, loop: Loop, file: Path | None) -> None:
+        assert loop.bank is not None
+        device = next(loop.model.parameters()).device
+        loop.bank.vectors = None
+        if file is not None:
+            loop.bank.vectors = self._own_rows(load_file(file)["vectors"]).to(device)
+
     def _restore_moments(self, loop: Loop, flat: dict[str, Tensor]) -> None:
         for place, optimizer in enumerate(loop.optimizers.all):
             table = _table_index(loop, optimizer)
@@ -246,9 +259,3 @@ def _table_index(loop: Loop, optimizer: torch.optim.Optimizer) -> int | None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     places = [i for i, p in enumerate(parameters) if p is loop.model.label_vectors]
     return places[0] if places else None
-
-
-def _restore_bank(loop: Loop, file: Path | None) -> None:
-    assert loop.bank is not None
-    device = next(loop.model.parameters()).device
-    loop.bank.vectors = None if file is None else load_file(file)["vectors"].to(device)

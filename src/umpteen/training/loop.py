@@ -17,13 +17,13 @@ from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.data.samplers import clustered_batches, coarser, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
-from umpteen.training.bank import Bank
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
 from umpteen.training.host_table import HostTable
 from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
+from umpteen.training.remembered import Bank
 
 
 @dataclass(frozen=True)

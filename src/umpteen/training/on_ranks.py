@@ -15,6 +15,7 @@ from torch import Tensor
 from umpteen.compute.sharding import Ranks
 from umpteen.model.model import Model
 from umpteen.training.refresh import Refreshed
+from umpteen.training.remembered import Bank
 from umpteen.types import Ragged
 
 
@@ -54,9 +55,11 @@ def shared_parameters(model: Model) -> list[torch.nn.Parameter]:
 
 
 def refresh_on_first(
-    refresh: Callable[[Model, int], Refreshed], ranks: Ranks
+    refresh: Callable[[Model, int], Refreshed],
+    ranks: Ranks,
+    bank: Bank | None = None,
 ) -> Callable[[Model, int], Refreshed]:
-    """A refresh that the first rank makes and all ranks use."""
+    """A refresh that the first rank makes and all ranks use; each then fills its own bank anew."""
     if ranks.world == 1:
         return refresh
 
@@ -65,6 +68,8 @@ def refresh_on_first(
         with whole_table(model, ranks):
             if ranks.first:
                 made = refresh(model, epoch)
+        if bank is not None:
+            bank.vectors = None
         return Refreshed(*ranks.arrays_from_first([made.order, made.bounds, made.negatives]))
 
     return everywhere

@@ -20,7 +20,7 @@ from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.errors import ConfigError
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
-from umpteen.training.bank import Bank, BankLoss
+from umpteen.training.bank import BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker, fits_device
 from umpteen.training.frozen import FrozenLoss, freeze_
@@ -32,6 +32,7 @@ from umpteen.training.optim import Optimizers
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
+from umpteen.training.remembered import Bank
 from umpteen.training.step import batch_loss
 
 
@@ -119,7 +120,8 @@ def new_loop(
         negatives_kept=mined,
         seed=s.seed,
         precision=precision,
-        tell_labels=None if bank is None else bank.fill,
+        # On several ranks each encodes its own labels again, and nothing travels.
+        tell_labels=None if bank is None or ranks.world > 1 else bank.fill,
         threads=s.train.threads or torch.get_num_threads(),
     )
     assert s.train.lr_encoder is not None
@@ -142,7 +144,7 @@ def new_loop(
         optimizers=optimizers,
         loss_of=_loss_of(s, data, precision, bank, ranks, optimizers),
         maker=_maker(s, data, model, targets, ranks),
-        refresh=refresh_on_first(refresher, ranks)
+        refresh=refresh_on_first(refresher, ranks, bank)
         if s.batches.clustered or mined or bank is not None
         else None,
         keep_refresh=keep_refresh,
@@ -200,11 +202,16 @@ def _maker(
     encode = encode or model.label_side != "free"
     encode = encode or (mixing is not None and mixing.kind == "label-mixup")
     parts = (data.queries, data.labels, pools)
+    everything = AllLabels(targets, filters) if s.pool.scope == "bank" else None
     if there:
         # A frozen encoder has seen the queries already.
         plan = None if s.train.frozen else getattr(model.encoder, "plan", None)
-        return DeviceBatchMaker(*parts, device, seed=s.seed, encode_labels=encode, plan=plan)
-    return BatchMaker(*parts, seed=s.seed, encode_labels=encode, mixing=mixing)
+        return DeviceBatchMaker(
+            *parts, device, seed=s.seed, encode_labels=encode, everything=everything, plan=plan
+        )
+    return BatchMaker(
+        *parts, seed=s.seed, encode_labels=encode, everything=everything, mixing=mixing
+    )
 
 
 def _loss_of(
@@ -229,14 +236,13 @@ def _loss_of(
             label_updates=optimizers.update_labels,
         )
     if bank is not None:
-        train = data.train
         return BankLoss(
             losses,
             data.labels,
-            AllLabels(train.filtered_targets(), train.filters),
             bank,
             precision,
             memory_bytes=s.pool.memory_mib << 20,
+            ranks=ranks,
         )
     if ranks.world > 1:
         return PoolLossOnRanks(losses, precision, ranks)

@@ -44,7 +44,7 @@ class PoolLossOnRanks:
         if model.dual in heads:
             total = total + share * self._dual(model, batch.pool, vectors[0], labels)
         if model.classifier in heads:
-            total = total + (1 - share) * self._classifier(model, batch.pool, vectors[-1])
+            total = total + (1 - share) * self.classifier(model, batch.pool, vectors[-1])
         return total
 
     def _encode(self, model: Model, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
@@ -72,7 +72,8 @@ class PoolLossOnRanks:
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
-    def _classifier(self, model: Model, pool: Pool, queries: Tensor) -> Tensor:
+    def classifier(self, model: Model, pool: Pool, queries: Tensor) -> Tensor:
+        """L_C of the whole batch's queries, (B, D): each rank has its own labels of the pool."""
         # By label row, so that the labels of a rank are together, in the order of the ranks.
         order = np.argsort(pool.labels, kind="stable")
         place = np.argsort(order, kind="stable")

@@ -10,6 +10,7 @@ from umpteen.build import build_losses, stages
 from umpteen.compute.precision import choose_device
 from umpteen.compute.sharding import Ranks, start_ranks
 from umpteen.config import RunConfig
+from umpteen.config_rules import refused_on_ranks
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json
@@ -19,7 +20,6 @@ from umpteen.runs import RunFolder
 from umpteen.settings import from_mapping
 from umpteen.training.defaults import Settled, settle
 from umpteen.training.fusing import fuse_run
-from umpteen.training.mixup import KINDS
 from umpteen.training.pace import measure_pace
 from umpteen.training.prepare import (
     default_cache,
@@ -188,27 +188,6 @@ def _require_known_names(
                 "several ranks take neither --minutes nor --tune; find the settings with one rank "
                 "and give them with --preset RUN/config.json"
             )
-        _require_for_ranks(settings)
-
-
-def _require_for_ranks(settings: RunConfig) -> None:
-    if settings.augment.method in KINDS:
-        raise ConfigError(
-            f"several ranks mix no queries (augment.method={settings.augment.method}); "
-            "train with one rank"
-        )
-    if settings.train.label_place == "host":
-        raise ConfigError(
-            "several ranks keep their label vectors on their devices (train.label_place=host); "
-            "leave it out, since each rank holds a part of them"
-        )
-    if settings.model.label_side != "free":
-        raise ConfigError(
-            f"several ranks train no label vectors with texts (model.label_side="
-            f"{settings.model.label_side}); train with one rank"
-        )
-    if settings.stage2 or settings.train.frozen or settings.pool.scope == "bank":
-        raise ConfigError(
-            "several ranks train neither a second stage, nor a frozen encoder, nor a bank of "
-            "labels (stage2, train.frozen, pool.scope=bank); train these with one rank"
-        )
+        refused = refused_on_ranks(settings)
+        if refused is not None:
+            raise ConfigError(refused)
