@@ -1,10 +1,14 @@
 """The run folder: which model is in force, and the label list."""
 
 import json
+import tempfile
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from umpteen.data.label_columns import read_columns
 from umpteen.data.labels import LabelSet
 from umpteen.errors import LabelMismatch, RunError
 from umpteen.runs import RunFolder
@@ -73,6 +77,50 @@ def test_labels_go_there_and_back(contents, folder):
     found, counts = folder.read_labels(labels.fingerprint)
     assert (found.ids, found.titles, found.contents) == (labels.ids, labels.titles, contents)
     np.testing.assert_array_equal(counts, COUNTS)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+@given(
+    st.lists(
+        st.tuples(TEXTS, TEXTS, st.integers(0, 9)), min_size=1, max_size=9, unique_by=lambda r: r[0]
+    )
+)
+def test_columns_say_what_the_list_says(rows):
+    ids, titles, counts = map(list, zip(*rows, strict=True))
+    labels = LabelSet(ids, titles, titles[::-1])
+    with tempfile.TemporaryDirectory() as place:
+        folder = RunFolder(place)
+        folder.write_labels(labels, np.array(counts))
+        columns = read_columns(
+            folder.path / "labels.columns", (folder.path / "labels.jsonl").read_bytes()
+        )
+        assert (columns is None) == any("\0" in text for text in ids + titles)
+        for _ in range(2):  # with columns, then without
+            found, read = folder.read_labels()
+            assert (found.ids, found.titles, found.contents) == (ids, titles, titles[::-1])
+            assert read.tolist() == counts
+            assert found.fingerprint == labels.fingerprint
+            (folder.path / "labels.columns").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last", "list", "all"])
+def test_columns_that_do_not_fit_are_left_alone(place, folder):
+    folder.write_labels(LABELS, COUNTS)
+    file, listed = folder.path / "labels.columns", folder.path / "labels.jsonl"
+    if place == "list":
+        lines = listed.read_text("utf-8").split("\n")
+        listed.write_text("\n".join([*lines[1:-1], lines[0], ""]), "utf-8")
+        assert folder.read_labels()[0].ids == [*LABELS.ids[1:], LABELS.ids[0]]
+        return
+    raw = bytearray(file.read_bytes())
+    at = {"first": 3, "middle": len(raw) // 2, "last": len(raw) - 1, "all": 0}[place]
+    raw[at] ^= 1
+    file.write_bytes(b"" if place == "all" else bytes(raw))
+    found, counts = folder.read_labels(LABELS.fingerprint)
+    assert (found.ids, found.titles) == (LABELS.ids, LABELS.titles)
+    assert counts.tolist() == COUNTS.tolist()
 
 
 def test_another_label_list_is_a_mismatch(folder):

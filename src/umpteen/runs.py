@@ -2,6 +2,7 @@
 
 RUN/config.json       settings, versions, seed and fingerprints, as resolved
 RUN/labels.jsonl      the label set, one line per row
+RUN/labels.columns    the same once more, in a form that is read faster
 RUN/models/epoch-N/   model folders; ``models.json`` names the best and the last
 RUN/metrics.json      validation history
 RUN/steps.jsonl       one line per step
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Propensity
+from umpteen.data.label_columns import read_columns, write_columns
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, LabelMismatch, RunError
 from umpteen.files import atomic_file, leftovers, read_json, write_json
@@ -148,6 +150,7 @@ class RunFolder:
                 if content is not None:
                     line["content"] = content
                 out.write(json.dumps(line, ensure_ascii=False) + "\n")
+        write_columns(self.path / "labels.columns", self.path / "labels.jsonl", labels, counts)
 
     def read_labels(self, fingerprint: str | None = None) -> tuple[LabelSet, NDArray[np.int64]]:
         """The label set and the labels' training counts.
@@ -164,22 +167,9 @@ class RunFolder:
         """
         file = self.path / "labels.jsonl"
         try:
-            # Not splitlines(): a text may hold other line breaks than ours.
-            # One call for many lines: a call for each takes three times as long.
-            written = [line for line in file.read_text("utf-8").split("\n") if line]
-            with _no_garbage():
-                lines = [
-                    line
-                    for start in range(0, len(written), LINES_AT_ONCE)
-                    for line in json.loads(f"[{','.join(written[start : start + LINES_AT_ONCE])}]")
-                ]
-            has_contents = any("content" in line for line in lines)
-            labels = LabelSet(
-                [line["id"] for line in lines],
-                [line["text"] for line in lines],
-                [line.get("content", "") for line in lines] if has_contents else None,
-            )
-            counts = np.array([line["count"] for line in lines], dtype=np.int64)
+            listed = file.read_bytes()
+            known = read_columns(self.path / "labels.columns", listed)
+            labels, counts = known if known is not None else _parsed(listed.decode("utf-8"))
             found = labels.fingerprint
         except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError) as error:
             raise RunError(f"{file} is missing or damaged: {error}") from error
@@ -189,6 +179,25 @@ class RunFolder:
                 f"with {fingerprint[:12]}; the label list was changed by hand or is of another run"
             )
         return labels, counts
+
+
+def _parsed(text: str) -> tuple[LabelSet, NDArray[np.int64]]:
+    # Not splitlines(): a text may hold other line breaks than ours.
+    # One call for many lines: a call for each takes three times as long.
+    written = [line for line in text.split("\n") if line]
+    with _no_garbage():
+        lines = [
+            line
+            for start in range(0, len(written), LINES_AT_ONCE)
+            for line in json.loads(f"[{','.join(written[start : start + LINES_AT_ONCE])}]")
+        ]
+    has_contents = any("content" in line for line in lines)
+    labels = LabelSet(
+        [line["id"] for line in lines],
+        [line["text"] for line in lines],
+        [line.get("content", "") for line in lines] if has_contents else None,
+    )
+    return labels, np.array([line["count"] for line in lines], dtype=np.int64)
 
 
 @contextlib.contextmanager
