@@ -24,7 +24,7 @@ UNIDEC = {
 }
 CLASSIFIER = {
     "train.lr_labels": 1e-3,  # [T] section 2.4
-    "model.classifier_temperature": 1 / 18,  # [UC]: of both losses
+    "model.share_temperature": True,  # [UC]: of both losses
     "model.label_dropout": 0.1,  # [UC]
     "loss.classifier_forward": 0.5,  # [T] section 2.3.3
     "loss.dual_share": 0.5,  # [UC]

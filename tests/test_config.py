@@ -79,6 +79,10 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
             {"model": {"normalize": False, "heads": ["classifier"]}},
             "true unless model.heads is dual alone",
         ),
+        (
+            {"model": {"share_temperature": True, "heads": ["dual"]}},
+            "model.share_temperature must be false unless model.heads are both",
+        ),
         ({"train": {"schedule": "steps"}}, "train.schedule must be cosine or linear, not 'steps'"),
         ({"model": {"dropout": 1.0}}, "model.dropout must be at least 0 and below 1"),
         ({"loss": {"dual_share": 1.5}}, "loss.dual_share must be between 0 and 1"),

@@ -168,6 +168,7 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         dual_temperature=m.dual_temperature,
         classifier_temperature=m.classifier_temperature,
         learn_temperatures=m.learn_temperatures,
+        share_temperature=m.share_temperature,
         classifier_head=m.classifier_head,
         label_storage=config.train.label_storage,
         label_side=m.label_side,

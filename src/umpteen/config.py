@@ -78,6 +78,8 @@ class ModelConfig:
     """Inner products with label vectors are divided by this."""
     learn_temperatures: bool = False
     """Whether the temperatures are trained."""
+    share_temperature: bool = False
+    """Whether ``dual_temperature`` is the classifier's too, in a model with both heads."""
 
 
 @dataclass(frozen=True)

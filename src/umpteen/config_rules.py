@@ -116,6 +116,8 @@ def _heads(c: Any) -> Iterable[Problem]:
         yield "model.classifier_head", head, "linear, or dual in a model with both heads"
     if not c.model.normalize and heads != ["dual"]:
         yield "model.normalize", False, "true unless model.heads is dual alone"
+    if c.model.share_temperature and not both:
+        yield "model.share_temperature", True, "false unless model.heads are both"
     if c.pool.scope == "bank" and "dual" not in heads:
         yield "model.heads", heads, "dual, for pool.scope bank"
 

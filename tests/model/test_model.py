@@ -98,6 +98,22 @@ def test_the_combined_score_is_the_sum_of_the_two_cosines():
                     torch.testing.assert_close((queries[i, c] @ labels[j, c])[None], expected)
 
 
+def test_a_shared_temperature_divides_both_scores_and_learns_from_both():
+    model = make_model(
+        dual_temperature=0.1,
+        classifier_temperature=4.0,
+        learn_temperatures=True,
+        share_temperature=True,
+    )
+    queries, labels = torch.randn(3, D), torch.randn(2, D)
+    products = queries @ labels.T
+    torch.testing.assert_close(model.classifier_scores(queries, labels), products / 0.1)
+    dual, classifier = model.dual_scores(queries, labels), model.classifier_scores(queries, labels)
+    (dual.sum() + 3 * classifier.sum()).backward()
+    expected = torch.tensor([4 * (products / 0.1).sum(), 0.0])
+    torch.testing.assert_close(model.log_scales.grad, expected)
+
+
 def test_without_normalizing_search_scores_are_inner_products_of_any_size():
     model = make_model(("dual",), normalize=False, dual_temperature=0.5)
     query_store, label_store = make_store(4), make_store(L, 1)

@@ -29,6 +29,7 @@ def make_model(encoder, heads=("dual", "classifier")):
         label_dropout=0.1,
         dual_temperature=0.07,
         learn_temperatures=True,
+        share_temperature=len(heads) == 2,
     )
     if model.label_vectors is not None:
         torch.nn.init.normal_(model.label_vectors)
@@ -74,6 +75,7 @@ def test_a_loaded_model_gives_the_same_vectors(kind, heads, tokenizer, tiny_bert
     assert loaded.dual_head is None or loaded.dual_head.dropout.p == 0.2
     assert loaded.label_dropout.p == 0.1
     assert loaded.log_scales.requires_grad
+    assert loaded.share_temperature == model.share_temperature == (len(heads) == 2)
 
 
 @pytest.mark.parametrize("normalize", [True, False])

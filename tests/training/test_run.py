@@ -303,6 +303,11 @@ VARIANTS = {
     ),
     "softmax": ("loss.dual=softmax", "loss.classifier=softmax", "loss.reduction=pal"),
     "learned temperatures": ("model.learn_temperatures=true",),
+    "one learned temperature": (
+        "model.learn_temperatures=true",
+        "model.share_temperature=true",
+        "model.dual_temperature=0.1",
+    ),
     "added bce": ("loss.bce=0.5", "pool.extra_positives=3"),
     "bce throughout": ("loss.dual=bce", "loss.classifier=bce"),
     "bf16": ("train.precision=bf16",),

@@ -75,6 +75,8 @@ CASES = {
         "loss.bce=0.3",
         "pool.extra_positives=2",
         "model.learn_temperatures=true",
+        "model.share_temperature=true",
+        "model.dual_temperature=0.2",
         "batches.refresh_epochs=1",
     ),
     "pool, dual, one of positives": (

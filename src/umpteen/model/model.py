@@ -31,6 +31,7 @@ class Model(nn.Module):
         dual_temperature: Scores of the dual head are cosines (or inner products) over this.
         classifier_temperature: Scores of the classifier are inner products over this.
         learn_temperatures: Whether the two are trained.
+        share_temperature: Whether the dual head's is the classifier's too; trained, by both losses.
         classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
             dual head's vectors of queries.
         label_storage: ``fp32`` or ``bf16``, how label vectors are kept.
@@ -52,6 +53,7 @@ class Model(nn.Module):
         dual_temperature: float = 0.05,
         classifier_temperature: float = 1.0,
         learn_temperatures: bool = False,
+        share_temperature: bool = False,
         classifier_head: str = "linear",
         label_storage: str = "fp32",
         label_side: str = "free",
@@ -78,6 +80,7 @@ class Model(nn.Module):
             torch.tensor([-math.log(dual_temperature), -math.log(classifier_temperature)]),
             requires_grad=learn_temperatures,
         )
+        self.share_temperature = share_temperature
         width = int(encoder.dim)  # type: ignore[arg-type]
         self.dual_head = None
         if "dual" in heads:
@@ -149,11 +152,16 @@ class Model(nn.Module):
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Inner products over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
-        return at_least_float32(queries @ labels.T) * self.log_scales[0].exp()
+        return at_least_float32(queries @ labels.T) * self.scale("dual")
 
     def classifier_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Inner products over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
-        return at_least_float32(queries @ labels.T) * self.log_scales[1].exp()
+        return at_least_float32(queries @ labels.T) * self.scale("classifier")
+
+    def scale(self, head: str) -> Tensor:
+        """One over the temperature that a head's scores are divided by."""
+        own = head == "classifier" and not self.share_temperature
+        return self.log_scales[int(own)].exp()
 
     def query_vectors(self, tokens: Ragged) -> Tensor:
         """What a search starts from: the heads' vectors side by side, (B, heads * dim)."""

@@ -79,6 +79,7 @@ def save_model(
                 "label_side": model.label_side,
                 "neighbours": model.neighbours,
                 "learn_temperatures": model.log_scales.requires_grad,
+                "share_temperature": model.share_temperature,
                 "reading": asdict(reading),
             },
         )
@@ -116,6 +117,7 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Readi
             label_dropout=about["label_dropout"],
             normalize=about.get("normalize", True),
             learn_temperatures=about["learn_temperatures"],
+            share_temperature=about.get("share_temperature", False),
             classifier_head=about.get("classifier_head", "linear"),
             label_storage=about.get("label_storage", "fp32"),
             label_side=about.get("label_side", "free"),

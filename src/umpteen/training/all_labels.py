@@ -114,7 +114,7 @@ class AllLabelLoss:
             vectors = cached_vectors(side, seed=seed, stream=self.ranks.rank)
         else:  # more ranks than labels
             vectors = queries.new_zeros(0, model.dim)
-        stream = self._stream(self._placed(batch.pool), queries, vectors, model.log_scales[0].exp())
+        stream = self._stream(self._placed(batch.pool), queries, vectors, model.scale("dual"))
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
@@ -130,7 +130,7 @@ class AllLabelLoss:
 
     def _classifier(self, model: Model, batch: Batch, queries: Tensor, *, weight: float) -> Tensor:
         assert model.label_vectors is not None
-        losses, scale = self.losses, model.log_scales[1].exp()
+        losses, scale = self.losses, model.scale("classifier")
         if self.label_updates is not None and self._one_gradient(model):
             return streamed_update(
                 losses.classifier,

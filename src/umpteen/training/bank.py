@@ -108,7 +108,7 @@ class BankLoss:
             queries,
             labels,
             batch.everything.positives,
-            scale=model.log_scales[0].exp(),
+            scale=model.scale("dual"),
             ignored=batch.everything.ignored,
             forward=self.losses.dual_forward,
             memory_bytes=self.memory_bytes,

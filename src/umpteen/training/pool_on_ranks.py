@@ -67,7 +67,7 @@ class PoolLossOnRanks:
         pool = pool.with_text
         vectors = queries.new_zeros(0, model.dim) if labels is None else model.dual(labels)
         shards = Shards(self.ranks, self.ranks.bounds(pool.n_text))
-        scale = model.log_scales[0].exp()
+        scale = model.scale("dual")
         stream = _stream(queries, vectors, pool.positives, pool.ignored, scale, shards)
         losses = self.losses
         return stream(losses.dual, losses.reduction, losses.dual_forward)
@@ -85,7 +85,7 @@ class PoolLossOnRanks:
         shards = Shards(self.ranks, np.searchsorted(labels, held))
         own = labels[shards.own.start : shards.own.stop] - held[self.ranks.rank]
         vectors = model.label_rows(to_device(own, queries.device))
-        stream = _stream(queries, vectors, positives, ignored, model.log_scales[1].exp(), shards)
+        stream = _stream(queries, vectors, positives, ignored, model.scale("classifier"), shards)
         losses = self.losses
         loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
         if losses.bce:
