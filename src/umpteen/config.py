@@ -120,12 +120,18 @@ class PoolConfig:
     """eta: hard negatives drawn for each query."""
     most_labels: int = 0
     """Cap on the pool; 0 for none."""
+    least_labels: int = 0
+    """A smaller pool is filled up to this with labels drawn uniformly; 0 for none."""
     extra_positives: int = 0
     """Further positives per query for the classifier alone."""
     chunk_tokens: int = 32768
     """With scope ``all``: tokens of texts that are encoded, and trained through, at once."""
     memory_mib: int = 512
     """With scopes ``all`` and ``bank``: what a block of scores may take."""
+    scores: str = "auto"
+    """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``,
+    ``fp8`` (from queries to labels; coarser, see docs/performance.md), ``auto``: as
+    ``train.precision``."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,9 @@ class BatchConfig:
     """Epochs between refreshes of clusters and hard negatives."""
     first_refresh: int = 0
     """The epoch of the first refresh; batches are random before it."""
+    search: str = "auto"
+    """How the search for hard negatives scores labels first: ``bfloat16``, ``float8`` (faster; one
+    label in ten thousand may be missed), or ``auto``: bfloat16 on a GPU, and in full on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ CHOICES = {
     "model.label_side": ("free", "text", "graph"),
     "model.label_init": ("text", "zeros"),
     "pool.scope": ("batch", "all", "bank"),
+    "pool.scores": ("auto", "fp32", "bf16", "fp8"),
+    "batches.search": ("auto", "bfloat16", "float8"),
     "train.schedule": ("cosine", "linear"),
     "train.precision": ("auto", "fp32", "bf16"),
     "train.label_storage": ("fp32", "bf16"),
@@ -51,10 +53,10 @@ ABOVE_0 = (
     "augment.walk_steps", "augment.alpha", "memory.most", "fusion.least_queries", "fusion.seconds",
 )  # fmt: skip
 AT_LEAST_0 = (
-    "seed", "pool.negatives", "pool.most_labels", "pool.extra_positives", "batches.cluster_size",
-    "batches.first_refresh", "train.lr_labels", "train.weight_decay", "train.clip_norm",
-    "train.threads", "train.checkpoint_seconds", "validation.most", "validation.patience",
-    "loss.bce", "augment.most_positives", "augment.most_queries",
+    "seed", "pool.negatives", "pool.most_labels", "pool.least_labels", "pool.extra_positives",
+    "batches.cluster_size", "batches.first_refresh", "train.lr_labels", "train.weight_decay",
+    "train.clip_norm", "train.threads", "train.checkpoint_seconds", "validation.most",
+    "validation.patience", "loss.bce", "augment.most_positives", "augment.most_queries",
 )  # fmt: skip
 NONE_OR_AT_LEAST_0 = ("train.lr_encoder", "train.lr_heads", "fusion.tilt")
 SHARES = (
@@ -147,6 +149,14 @@ def _label_vectors(c: Any) -> Iterable[Problem]:
         yield "train.label_place", c.train.label_place, rule
 
 
+def _pool(c: Any) -> Iterable[Problem]:
+    most, least = c.pool.most_labels, c.pool.least_labels
+    if most and least > most:
+        yield "pool.least_labels", least, f"at most pool.most_labels, {most}"
+    if c.pool.scores != "auto" and c.pool.scope == "batch":
+        yield "pool.scores", c.pool.scores, "auto unless pool.scope is all or bank"
+
+
 def _propensity(c: Any) -> Iterable[Problem]:
     constants = (c.data.propensity_a, c.data.propensity_b)
     given = all(value is not None and 0 < value < 1000 for value in constants)
@@ -173,7 +183,7 @@ def _doubling(c: Any) -> Iterable[Problem]:
         yield "batches.cluster_size", c.batches.cluster_size, rule
 
 
-RELATIONS = (_heads, _frozen, _label_vectors, _propensity, _augmentation, _doubling)
+RELATIONS = (_heads, _frozen, _label_vectors, _pool, _propensity, _augmentation, _doubling)
 """What must hold between settings."""
 
 

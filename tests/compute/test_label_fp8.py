@@ -85,18 +85,38 @@ def test_dropped_positives_and_ignored_pairs_are_out_of_eight_bit_scores_too(obj
 
 
 def test_odd_sizes_are_multiplied_in_bfloat16():
-    assert fits(32, 256)
-    assert not fits(31, 256)
-    assert not fits(32, 250)
+    assert fits(256)
+    assert not fits(250)
     queries, labels, positives = make_vectors(2)
     base, weigh = parts("bce", "pal")
-    keep = positives.rows < 31
-    few = Positives(*(getattr(positives, f)[keep] for f in ("rows", "cols", "targets")))
     losses = [
-        streamed_loss(base, weigh, queries[:31], labels, few, precision=precision)
+        streamed_loss(
+            base, weigh, queries[:, :250], labels[:, :250], positives, precision=precision
+        )
         for precision in ("fp8", "bf16")
     ]
     assert torch.equal(*losses)
+
+
+@named_pairs
+@pytest.mark.parametrize("n_queries", [1, 17, 31])
+def test_a_batch_of_any_size_is_multiplied_in_eight_bits(objective, reduction, n_queries):
+    """As if the batch were larger by queries that have no positive and take no part."""
+    queries, labels, positives = make_vectors(5)
+    base, weigh = parts(objective, reduction)
+    keep = positives.rows < n_queries
+    few = Positives(*(getattr(positives, f)[keep] for f in ("rows", "cols", "targets")))
+    whole, some = (q.clone().requires_grad_() for q in (queries, queries[:n_queries]))
+    results = []
+    for given in (whole, some):
+        torch.manual_seed(1)
+        loss = streamed_loss(base, weigh, given, labels, few, block_size=40, precision="fp8")
+        results.append((loss.detach(), torch.autograd.grad(loss, given)[0][:n_queries]))
+    torch.manual_seed(1)
+    half = streamed_loss(base, weigh, some, labels, few, block_size=40, precision="bf16")
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+    assert results[1][0] != half
 
 
 def test_an_unknown_precision_is_refused():

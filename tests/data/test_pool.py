@@ -156,6 +156,40 @@ def test_the_cap_keeps_positives_first_and_then_the_most_wanted(builder):
     assert labels(5) == labels(0) == [0, 1, 2, 5, 6]
 
 
+def test_a_pool_is_filled_up_with_labels_of_which_each_has_its_chance(builder):
+    pools = builder([[3], [3, 5]], 12, least_labels=5, filters=[[0, 5], [1, 7]])
+    seen, others = np.zeros(12, int), set()
+    for seed in range(300):
+        pool = pools.build(np.arange(2), rng(seed), np.array([[9], [-1]]))
+        labels = pool.labels.tolist()
+        assert len(labels) == pool.n_text == 5
+        assert {3, 5, 9} <= set(labels)
+        seen[labels] += 1
+        others.add(tuple(set(labels) - {3, 5, 9}))
+        # Whoever brought a label in, it is what the data says of it.
+        places = {label: place for place, label in enumerate(labels)}
+        assert pairs_of(pool.positives) == {(0, places[3]), (1, places[3]), (1, places[5])}
+        ignored = {(0, places[5])} | ({(1, places[7])} if 7 in places else set())
+        assert set(map(tuple, pool.ignored.tolist())) == ignored
+    rest = np.delete(seen, [3, 5, 9])
+    assert rest.min() > 40  # 67 expected, with a deviation of 7
+    assert rest.max() < 95
+    assert len({tuple(sorted(pair)) for pair in others}) == 36  # every pair of nine
+
+
+@pytest.mark.parametrize("least", [7, 200])
+def test_a_pool_is_filled_up_with_all_there_are_and_no_more(builder, least):
+    pools = builder([[0]], 7, least_labels=least)
+    assert pools.build(np.array([0]), rng()).labels.tolist() == list(range(7))
+
+
+def test_a_pool_that_is_large_enough_is_not_filled(builder):
+    plain, filled = (builder([[0, 1, 2]], 9, least_labels=n) for n in (0, 2))
+    for seed in range(5):
+        one, other = (p.build(np.array([0]), rng(seed)) for p in (plain, filled))
+        assert one.labels.tolist() == other.labels.tolist()
+
+
 def test_extra_positives_stand_behind_the_labels_with_text(builder):
     pools = builder(
         [list(range(6)), [5, 6, 7]],
@@ -222,7 +256,10 @@ def batches(draw):
         "negatives_per_query": draw(st.integers(0, 4)),
         "most_labels": draw(st.integers(0, 6)),
         "extra_positives": draw(st.integers(0, 3)),
+        "least_labels": draw(st.integers(0, 9)),
     }
+    if options["most_labels"]:
+        options["least_labels"] = min(options["least_labels"], options["most_labels"])
     return relevant & ~filtered, filtered, mined, queries, options
 
 
@@ -244,6 +281,9 @@ def test_a_pool_obeys_the_definition_on_random_data(make, case, seed):
     assert len(set(labels)) == len(labels)
     assert all(0 <= label < relevant.shape[1] for label in labels)
     assert not cap or pool.n_text <= cap
+    least = min(options["least_labels"], relevant.shape[1])
+    assert pool.n_text >= least
+    assert labels[: pool.n_text] == sorted(labels[: pool.n_text])
     expected = {
         (i, place)
         for i, query in enumerate(queries.tolist())
@@ -261,7 +301,8 @@ def test_a_pool_obeys_the_definition_on_random_data(make, case, seed):
     wanted = relevant[queries].any(axis=0)
     assert all(wanted[label] for label in labels[pool.n_text :])
     may_be_mined = set(mined[queries].ravel().tolist()) if eta else set()
-    assert all(wanted[label] or label in may_be_mined for label in labels[: pool.n_text])
+    unasked = [x for x in labels[: pool.n_text] if not wanted[x] and x not in may_be_mined]
+    assert not unasked or pool.n_text == least  # no more than what the pool was filled up with
     if not cap:
         for i, query in enumerate(queries.tolist()):
             own = sum(1 for row, col in expected if row == i and col < pool.n_text)

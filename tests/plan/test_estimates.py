@@ -91,6 +91,7 @@ def test_a_pool_has_no_more_labels_than_there_are():
     few = dataclasses.replace(BASE, labels=40)
     assert formulas.pool_labels(few) == 40
     assert formulas.pool_labels(dataclasses.replace(BASE, most_labels=77)) == 77
+    assert formulas.pool_labels(dataclasses.replace(BASE, drawn=1, least_labels=9000)) == 9000
     assert formulas.pool_labels(dataclasses.replace(BASE, scope="all")) == BASE.labels
 
 

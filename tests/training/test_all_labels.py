@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from small_runs import fit, steps
 
-from umpteen.build import build_losses, load_config
+from umpteen.build import build_losses, load_config, stages
 from umpteen.data.pool import AllLabels, Pool, PoolBuilder
 from umpteen.data.tokens import TokenStore
 from umpteen.model.frugal.bag import BagEncoder
@@ -229,16 +230,64 @@ def test_even_chunks_hold_every_text_once_and_little_more_than_allowed(most):
     assert even_chunks(np.array([0]), most) == [0]
 
 
+EPOCHS = 6
+QUICK = (
+    f"train.epochs={EPOCHS}", "batches.size=16", "encoder.name=bag", "encoder.table=random",
+    "encoder.dim=16", "model.dim=8", "validation.every_epochs=3", "train.lr_encoder=0.01",
+    "train.lr_heads=0.01", "train.lr_labels=0.01", "pool.chunk_tokens=64",
+    "train.checkpoint_seconds=0", "fusion.enabled=off",
+)  # fmt: skip
+
+
+def quick_settings(preset):
+    """A preset's own way to train, within a few epochs: it mines and clusters from the first on."""
+    asked = load_config(preset)
+    settings = [*QUICK, "batches.first_refresh=0", "batches.refresh_epochs=2"]
+    if asked.batches.double_epochs:
+        settings += ["batches.cluster_size=2", "batches.double_epochs=[1, 3]"]
+    if asked.stage2:
+        settings += [f"stage2.train.epochs={EPOCHS}", "stage2.batches.size=16"]
+        settings += ["stage2.train.lr_labels=0.02"]
+    return settings
+
+
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_trains_and_answers(tiny_data, tmp_path, preset):
-    settings = [
-        "train.epochs=2", "batches.size=16", "encoder.name=bag", "encoder.table=random",
-        "encoder.dim=16", "model.dim=8", "validation.every_epochs=1", "train.lr_encoder=0.01",
-        "pool.chunk_tokens=64",
-    ]  # fmt: skip
-    if load_config(preset).stage2:
-        settings += ["stage2.train.epochs=2", "stage2.batches.size=16"]
-    predictor = train(tiny_data, out=tmp_path / "run", preset=preset, overrides=settings)
+    run, asked = tmp_path / "run", load_config(preset)
+    predictor = train(tiny_data, out=run, preset=preset, overrides=quick_settings(preset))
     top = predictor.predict(["a text"], k=3)
     assert top.rows.shape == (1, 3)
     assert np.isfinite(top.scores).all()
+    by_epoch = [[] for _ in range((2 if asked.stage2 else 1) * EPOCHS)]
+    for line in steps(run):
+        by_epoch[line["epoch"] - 1].append(line["loss"])
+    for first in range(0, len(by_epoch), EPOCHS):  # each stage learns something
+        means = [np.mean(losses) for losses in by_epoch[first : first + EPOCHS]]
+        assert np.mean(means[-2:]) < means[0], means
+    last = stages(load_config(preset, quick_settings(preset)))[-1]
+    refreshes = sorted((run / "checkpoints").glob("refresh-*"))
+    mines = last.pool.scope != "all" and last.pool.negatives > 0
+    if last.batches.clustered or mines:
+        bounds, mined = (np.load(refreshes[-1] / f"{name}.npy") for name in ("bounds", "negatives"))
+        assert len(bounds) > 2
+        assert (mined >= 0).any() == mines
+
+
+def test_scores_from_eight_bit_factors_are_a_setting(tiny_data, tmp_path):
+    """Sixteen dimensions, which eight-bit products take."""
+    found = {}
+    for scope in ("all", "bank"):
+        for kind in ("auto", "bf16", "fp8"):
+            run = tmp_path / f"{scope}-{kind}"
+            changes = (f"pool.scope={scope}", f"pool.scores={kind}", "model.heads=['dual']")
+            fit(
+                tiny_data, run, *changes, "loss.dual_forward=1.0", "batches.size=16",
+                "batches.clustered=false", "train.epochs=1", "model.dropout=0.0",
+                "encoder.options={dropout=0.0}",
+            )  # fmt: skip
+            found[scope, kind] = steps(run)[0]["loss"]
+        plain, half, eighth = (found[scope, kind] for kind in ("auto", "bf16", "fp8"))
+        assert len({plain, half, eighth}) == 3
+        # Cosines over 0.05 of 16 dimensions: off by some 0.2 each, and by less in a sum.
+        assert eighth == pytest.approx(plain, rel=0.05)
+        assert half == pytest.approx(plain, rel=0.005)

@@ -4,7 +4,7 @@ import torch
 
 from umpteen.data.dataset import targets_from_rows
 from umpteen.data.tokens import TokenStore
-from umpteen.errors import RunError
+from umpteen.errors import ConfigError, RunError
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.model import Model
 from umpteen.training.refresh import Refreshed, Refresher
@@ -124,6 +124,18 @@ def test_a_refresh_depends_on_seed_and_epoch_and_leaves_the_model_training():
     assert np.array_equal(first.order, again.order)
     assert np.array_equal(first.negatives, again.negatives)
     assert not np.array_equal(first.order, later.order)
+
+
+def test_the_first_pass_of_the_search_is_told():
+    model = make_model()
+    exact, rough = (
+        make_refresher(negatives_kept=6, first_pass=kind)(model, 1).negatives
+        for kind in (None, "float8")
+    )
+    same = [len(set(one) & set(other)) for one, other in zip(exact, rough, strict=True)]
+    assert np.mean(same) > 5.5
+    with pytest.raises(ConfigError, match="first_pass 'int3' is not known"):
+        make_refresher(negatives_kept=6, first_pass="int3")(model, 1)
 
 
 def test_no_negatives_are_mined_when_none_are_kept():

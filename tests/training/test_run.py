@@ -317,7 +317,11 @@ VARIANTS = {
         "train.clip_norm=1.0",
     ),
     "random batches": ("batches.clustered=false", "pool.negatives=0"),
-    "late refresh, capped pool": ("batches.first_refresh=1", "pool.most_labels=15"),
+    "late refresh, capped pool": (
+        "batches.first_refresh=1",
+        "pool.most_labels=15",
+        "pool.least_labels=15",
+    ),
     "small clusters": ("batches.cluster_size=4",),
     "a bank of labels": ("pool.scope=bank", "pool.memory_mib=1"),
     "a bank without refreshed negatives": (

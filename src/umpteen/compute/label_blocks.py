@@ -10,7 +10,6 @@ hold a part of the labels each exchange the summaries and the positives' scores,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,15 @@ from torch import Tensor
 
 from umpteen.compute import label_fp8
 from umpteen.compute.label_closed import ClosedStream, closed_functions
-from umpteen.compute.label_pairs import place
 from umpteen.compute.label_passes import LabelPasses
-from umpteen.compute.label_products import ApplyBlock, BlockGradient, factor_type
+from umpteen.compute.label_products import (
+    ApplyBlock,
+    Fresh,
+    factor_type,
+    once,
+    write_all,
+    write_some,
+)
 from umpteen.compute.label_stream import LabelStream
 from umpteen.compute.sharding import Shards, all_here
 from umpteen.errors import LabelMismatch, UmpteenError
@@ -32,16 +37,6 @@ PRECISIONS = ("fp32", "bf16", "fp8")
 MEMORY_BYTES = 1 << 29
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
 LABEL_COPIES = 3  # the block's own labels: cast, and their gradient twice
-
-
-@dataclass(frozen=True)
-class Fresh:
-    """Some of the labels, whose vectors may have a graph."""
-
-    rows: NDArray[np.int64]
-    """(C,) which ones among this rank's, ascending; on the host."""
-    vectors: Tensor
-    """(C, D), the same numbers as the labels at these rows: the gradient goes here."""
 
 
 def streamed_loss(
@@ -98,7 +93,7 @@ def streamed_loss(
         shards: Which labels each rank holds, where there are several.
         precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``; or
             ``fp8``, which is bf16 but for the scores of objectives with a named summary, from
-            queries to labels, where B and D are multiples of 16: see ``label_fp8`` for the errors.
+            queries to labels, where D is a multiple of 16: see ``label_fp8`` for the errors.
         fresh: The labels that get a gradient, where the others are constants; ``labels`` itself
             then gets none, and no gradient of its size is made.
 
@@ -172,7 +167,7 @@ def streamed_update(
         objective, reduction, queries, labels, positives, scale, ignored, forward,
         block_size, memory_bytes, shards, precision,
     )  # fmt: skip
-    result: Tensor = _StreamedUpdate.apply(scaled, labels, stream, weight, _once(apply_block))
+    result: Tensor = _StreamedUpdate.apply(scaled, labels, stream, weight, once(apply_block))
     return result
 
 
@@ -204,11 +199,12 @@ def _prepare(
             f"{len(shards.own)} labels; they must be the same"
         )
     factors = factor_type(labels, precision, dtype)
+    summary = getattr(objective, "summary", None) if forward == 1.0 else None
+    eight = precision == "fp8" and summary is not None and label_fp8.fits(queries.shape[1])
+    queries = label_fp8.evened(queries) if eight else queries
     given = objective, reduction, queries, shards, positives, ignored, forward, factors
-    summary = getattr(objective, "summary", None)
-    if summary is not None and forward == 1.0:
+    if summary is not None:
         functions = closed_functions(summary.function, queries.device, dtype)
-        eight = precision == "fp8" and label_fp8.fits(*queries.shape)
         stream: LabelPasses = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
         # The block's labels: their gradient, where it is asked for, and the cast ones.
         copies, label_copies = functions.copies, 1 if labels.dtype == factors else 2
@@ -262,10 +258,10 @@ class _StreamedLoss(torch.autograd.Function):
         whole = some = keep = None
         if by_labels:
             whole = torch.empty_like(labels)
-            keep = _write(whole)
+            keep = write_all(whole)
         elif by_fresh:
             some = labels.new_empty((len(ctx.rows), labels.shape[1]), dtype=ctx.kind)
-            keep = _write_some(some, ctx.rows)
+            keep = write_some(some, ctx.rows)
         by_query = ctx.stream.replay(queries, labels, gradient, by_queries, keep)
         return by_query, whole, some, None, None
 
@@ -292,38 +288,3 @@ class _StreamedUpdate(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (by_queries,) = ctx.saved_tensors
         return by_queries * gradient, None, None, None, None
-
-
-def _write(whole: Tensor) -> ApplyBlock:
-    def write(rows: slice, gradient: BlockGradient) -> None:
-        gradient.write_to_(whole[rows])
-
-    return write
-
-
-def _write_some(values: Tensor, rows: NDArray[np.int64]) -> ApplyBlock:
-    """Keep the gradient by the labels at these rows, ascending, and make no other."""
-    places = place(rows, values.device)
-
-    def write(block: slice, gradient: BlockGradient) -> None:
-        first, last = np.searchsorted(rows, [block.start, block.stop])
-        if first < last:
-            slopes = gradient.slopes[places[first:last] - block.start]
-            BlockGradient(slopes, gradient.queries).write_to_(values[first:last])
-
-    return write
-
-
-def _once(apply_block: ApplyBlock) -> ApplyBlock:
-    """The same, for which memory that runs out half way is no reason to begin again."""
-
-    def apply(rows: slice, gradient: BlockGradient) -> None:
-        try:
-            apply_block(rows, gradient)
-        except torch.OutOfMemoryError as error:
-            raise UmpteenError(
-                f"updating {rows.stop - rows.start} labels at once does not fit the memory; "
-                "give smaller blocks (pool.memory_mib)"
-            ) from error
-
-    return apply

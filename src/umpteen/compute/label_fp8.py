@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 LARGEST = 440.0
 """Entries are scaled to this; the format ends at 448, and what is beyond has no number."""
@@ -32,9 +33,17 @@ class Codes:
         return self.codes.float() * self.scale
 
 
-def fits(n_queries: int, dim: int) -> bool:
-    """Whether sizes are those of eight-bit products; others are multiplied in bfloat16."""
-    return n_queries % EVEN == 0 and dim % EVEN == 0
+def fits(dim: int) -> bool:
+    """Whether vectors have a size for eight-bit products; others are multiplied in bfloat16."""
+    return dim % EVEN == 0
+
+
+def evened(queries: Tensor) -> Tensor:
+    """(B, D) with rows of zeros up to a number that matrix units take; batches have any size.
+
+    A row without positives costs nothing, so that loss and gradients stay what they are.
+    """
+    return pad(queries, (0, 0, 0, -len(queries) % EVEN))
 
 
 def multiply_codes(labels: Codes, queries: Codes) -> Tensor:

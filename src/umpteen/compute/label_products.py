@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from umpteen.compute.label_pairs import place
 from umpteen.compute.precision import full_precision
+from umpteen.errors import UmpteenError
 
 PARTS = 32
 """A sum over labels is cut in so many on a GPU: (B, D) alone has too few tiles to keep it busy."""
@@ -53,12 +57,59 @@ ApplyBlock = Callable[[slice, BlockGradient], None]
 may change those label vectors, since nothing reads them afterwards."""
 
 
+@dataclass(frozen=True)
+class Fresh:
+    """Some of the labels, whose vectors may have a graph."""
+
+    rows: NDArray[np.int64]
+    """(C,) which ones among this rank's, ascending; on the host."""
+    vectors: Tensor
+    """(C, D), the same numbers as the labels at these rows: the gradient goes here."""
+
+
 def descend(labels: Tensor, rate: float) -> ApplyBlock:
     """Plain gradient descent on label vectors (L, D): ``labels -= rate * gradient``, in place."""
     values = labels.detach()
 
     def apply(rows: slice, gradient: BlockGradient) -> None:
         gradient.add_to_(values[rows], -rate)
+
+    return apply
+
+
+def write_all(whole: Tensor) -> ApplyBlock:
+    """Keep the gradient by every label."""
+
+    def write(rows: slice, gradient: BlockGradient) -> None:
+        gradient.write_to_(whole[rows])
+
+    return write
+
+
+def write_some(values: Tensor, rows: NDArray[np.int64]) -> ApplyBlock:
+    """Keep the gradient by the labels at these rows, ascending, and make no other."""
+    places = place(rows, values.device)
+
+    def write(block: slice, gradient: BlockGradient) -> None:
+        first, last = np.searchsorted(rows, [block.start, block.stop])
+        if first < last:
+            slopes = gradient.slopes[places[first:last] - block.start]
+            BlockGradient(slopes, gradient.queries).write_to_(values[first:last])
+
+    return write
+
+
+def once(apply_block: ApplyBlock) -> ApplyBlock:
+    """The same, for which memory that runs out half way is no reason to begin again."""
+
+    def apply(rows: slice, gradient: BlockGradient) -> None:
+        try:
+            apply_block(rows, gradient)
+        except torch.OutOfMemoryError as error:
+            raise UmpteenError(
+                f"updating {rows.stop - rows.start} labels at once does not fit the memory; "
+                "give smaller blocks (pool.memory_mib)"
+            ) from error
 
     return apply
 

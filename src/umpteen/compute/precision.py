@@ -10,6 +10,9 @@ from torch import Tensor
 
 from umpteen.errors import ConfigError
 
+EIGHT_BITS_FROM = (8, 9)
+"""The compute capability of the first GPUs that multiply eight-bit floating point numbers."""
+
 
 def choose_device(name: str) -> torch.device:
     """The device that ``auto``, ``cpu`` or ``cuda`` stands for on this machine.
@@ -29,6 +32,23 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name == "auto":
         return "bf16" if device.type == "cuda" else "fp32"
     return name
+
+
+def require_eight_bits(device: torch.device, what: str) -> None:
+    """Refuse eight-bit products where a GPU has none; a CPU multiplies what they stand for.
+
+    Raises:
+        ConfigError: If there are none; it begins with ``what`` asks for them.
+    """
+    if device.type != "cuda":
+        return
+    found = torch.cuda.get_device_capability(device)
+    if found < EIGHT_BITS_FROM:
+        has, needs = (".".join(map(str, version)) for version in (found, EIGHT_BITS_FROM))
+        raise ConfigError(
+            f"{what}: this GPU multiplies no eight-bit numbers (its compute capability is {has}, "
+            f"it takes {needs} or more, such as an L40S or H100); leave it out"
+        )
 
 
 def at_least_float32(values: Tensor) -> Tensor:

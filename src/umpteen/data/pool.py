@@ -103,6 +103,8 @@ class PoolBuilder:
         negatives_per_query: Hard negatives drawn for each query (eta), where mined ones are given.
         most_labels: Cap on the pool; 0 for none. Positives stay before hard negatives, and within
             each the labels that serve most queries stay.
+        least_labels: A smaller pool is filled up to this, or to all there are, with labels that are
+            drawn uniformly from the others; 0 for none. Not above the cap.
         extra_positives: Further positives per query for the classifier alone.
     """
 
@@ -114,6 +116,7 @@ class PoolBuilder:
         positives_per_query: int,
         negatives_per_query: int,
         most_labels: int = 0,
+        least_labels: int = 0,
         extra_positives: int = 0,
     ) -> None:
         self._targets = targets
@@ -121,6 +124,7 @@ class PoolBuilder:
         self._beta = positives_per_query
         self._eta = negatives_per_query
         self._cap = most_labels
+        self._least = min(least_labels, targets.shape[1])
         self._extra = extra_positives
         # Label row to pool position; only the batch's own entries are written and cleared again.
         self._position = np.full(targets.shape[1], -1, np.int64)
@@ -143,6 +147,8 @@ class PoolBuilder:
         drawn = cols[rank < self._beta]
         hard = _draw_columns(negatives, self._eta, rng) if negatives is not None else cols[:0]
         base = _union(drawn, hard, self._cap)
+        while len(base) < self._least:
+            base = _fill(base, self._least, len(self._position), rng)
         extra = cols[:0]
         if self._extra:
             further = (rank >= self._beta) & (rank < self._beta + self._extra)
@@ -210,3 +216,18 @@ def _union(positives: Rows, negatives: Rows, cap: int) -> Rows:
     positive[inverse[: len(positives)]] = True
     order = np.lexsort((labels, -counts, ~positive))
     return np.sort(labels[order[:cap]])
+
+
+def draws_to_fill(n_taken: int, wanted: int, n_labels: int) -> int:
+    """How many labels to draw, with repetition, for the missing ones to be among them, mostly."""
+    missing = wanted - n_taken
+    return min(4 * n_labels, missing * n_labels // (n_labels - n_taken) * 5 // 4) + 16
+
+
+def _fill(taken: Rows, wanted: int, n_labels: int, rng: np.random.Generator) -> Rows:
+    """Labels (ascending) and others up to ``wanted``: the first new ones of a series of draws."""
+    numbers = rng.random(draws_to_fill(len(taken), wanted, n_labels))
+    drawn = np.minimum((numbers * n_labels).astype(np.int64), n_labels - 1)
+    labels, first = np.unique(drawn, return_index=True)
+    order = first[~np.isin(labels, taken, assume_unique=True)]
+    return np.sort(np.concatenate([taken, drawn[np.sort(order)[: wanted - len(taken)]]]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from umpteen.data.pool import Pool, Rows, filter_matrix
+from umpteen.data.pool import Pool, Rows, draws_to_fill, filter_matrix
 from umpteen.data.transfer import to_device_together
 from umpteen.types import Positives
 
@@ -54,6 +54,7 @@ class DevicePoolBuilder:
         positives_per_query: As for ``PoolBuilder``, and so are the other options.
         negatives_per_query: Hard negatives drawn for each query.
         most_labels: Cap on the pool; 0 for none.
+        least_labels: What a smaller pool is filled up to; 0 for none.
         extra_positives: Further positives per query for the classifier alone.
     """
 
@@ -66,6 +67,7 @@ class DevicePoolBuilder:
         positives_per_query: int,
         negatives_per_query: int,
         most_labels: int = 0,
+        least_labels: int = 0,
         extra_positives: int = 0,
     ) -> None:
         self._device = device
@@ -74,6 +76,7 @@ class DevicePoolBuilder:
         self._beta = positives_per_query
         self._eta = negatives_per_query
         self._cap = most_labels
+        self._least = min(least_labels, targets.shape[1])
         self._extra = extra_positives
         self._n_labels = int(targets.shape[1])
         # Label row to pool position; only the batch's own entries are written and cleared again.
@@ -99,6 +102,8 @@ class DevicePoolBuilder:
         rank = _random_rank(rows, lengths, self._numbers(rng, len(rows)))
         hard = None if negatives is None else self._draw_columns(negatives, rng)
         base = self._union(cols, rank, hard)
+        while len(base) < self._least:
+            base = self._fill(base, rng)
         n_text = len(base)
         position = self._position
         position.index_copy_(0, base, torch.arange(n_text, device=self._device))
@@ -148,6 +153,17 @@ class DevicePoolBuilder:
         counts = starts.diff()
         order = torch.argsort((first & 1) * len(ascending) - counts, stable=True)
         return labels[order[: self._cap]].sort().values
+
+    def _fill(self, taken: Tensor, rng: Draws) -> Tensor:
+        """Labels (ascending), and others up to the least number: the first new ones drawn."""
+        n_labels = self._n_labels
+        numbers = self._numbers(rng, draws_to_fill(len(taken), self._least, n_labels))
+        drawn = (numbers * n_labels).long().clamp_(max=n_labels - 1)
+        ascending, places = drawn.sort(stable=True)
+        starts = _starts(ascending)
+        labels, first = ascending[starts], places[starts]
+        new = first[~torch.isin(labels, taken, assume_unique=True)].sort().values
+        return torch.cat([taken, drawn[new[: self._least - len(taken)]]]).sort().values
 
     def _distinct_extra(self, cols: Tensor, rank: Tensor) -> Tensor:
         further = (rank >= self._beta) & (rank < self._beta + self._extra)

@@ -150,7 +150,7 @@ def _changes(job: Job, host: bool) -> Iterator[tuple[dict[str, Any], str]]:
     if job.scope == "batch":
         pool = formulas.pool_labels(job)
         for most in (pool // 2, pool // 4):
-            if most > 256:
+            if most > max(256, job.least_labels):
                 yield {"most_labels": most}, f"--set pool.most_labels={most}"
     for batch in (job.batch // 2, job.batch // 4):
         if batch >= 64:

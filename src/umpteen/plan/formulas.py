@@ -30,7 +30,8 @@ def pool_labels(job: Job) -> int:
     if job.scope == "all":
         return job.labels
     drawn = math.ceil(job.batch * job.drawn * POOL_SHARE)
-    return min(job.labels, drawn, job.most_labels or drawn)
+    capped = min(drawn, job.most_labels or drawn)
+    return min(job.labels, max(capped, job.least_labels))
 
 
 def own_labels(job: Job) -> int:

@@ -31,6 +31,7 @@ class Job:
     drawn: int = 9
     """Positives and hard negatives drawn for each query."""
     most_labels: int = 0
+    least_labels: int = 0
     mined: int = 30
     """Hard negatives kept of each query between refreshes."""
     clustered: bool = True

@@ -45,6 +45,8 @@ class AllLabelLoss:
     memory_bytes: int
     """What a block of scores may take."""
     ranks: Ranks = ONE_RANK
+    scores: str | None = None
+    """What the factors of scores are rounded to, where that is not ``precision``."""
     label_updates: Callable[[], ApplyBlock] | None = None
     """Begins a step of the label vectors, which then change block by block while the loss is
     computed, and no gradient of their size is ever held; None leaves them a gradient."""
@@ -180,7 +182,7 @@ class AllLabelLoss:
             "ignored": pool.ignored,
             "memory_bytes": self.memory_bytes,
             "shards": self.shards,
-            "precision": self.precision,
+            "precision": self.scores or self.precision,
         }
 
 

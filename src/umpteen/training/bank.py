@@ -44,6 +44,8 @@ class BankLoss:
     memory_bytes: int
     """What a block of scores may take."""
     ranks: Ranks = ONE_RANK
+    scores: str | None = None
+    """What the factors of scores are rounded to, where that is not ``precision``."""
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
         """The loss, a scalar; differentiable once, and before the next call."""
@@ -113,7 +115,7 @@ class BankLoss:
             forward=self.losses.dual_forward,
             memory_bytes=self.memory_bytes,
             shards=shards,
-            precision=self.precision,
+            precision=self.scores or self.precision,
             fresh=Fresh(rows, fresh),
         )
 

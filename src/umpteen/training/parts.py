@@ -9,8 +9,10 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.build import build_encoder, build_losses, build_model, in_chunks
+from umpteen.compute.precision import require_eight_bits
 from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.config import RunConfig
+from umpteen.config_rules import get
 from umpteen.data.augment.graph import GraphOptions
 from umpteen.data.augment.label_graph import strongest_neighbours
 from umpteen.data.dataset import Dataset
@@ -104,6 +106,9 @@ def new_loop(
         The loop.
     """
     s = settings
+    for key in ("pool.scores", "batches.search"):
+        if get(s, key) in ("fp8", "float8"):
+            require_eight_bits(next(model.parameters()).device, f"{key}={get(s, key)}")
     if s.train.frozen:
         freeze_(model)
     train = data.train
@@ -122,6 +127,7 @@ def new_loop(
         precision=precision,
         # On several ranks each encodes its own labels again, and nothing travels.
         tell_labels=None if bank is None or ranks.world > 1 else bank.fill,
+        first_pass=None if s.batches.search == "auto" else s.batches.search,
         threads=s.train.threads or torch.get_num_threads(),
     )
     assert s.train.lr_encoder is not None
@@ -189,6 +195,7 @@ def _maker(
         "positives_per_query": s.pool.positives,
         "negatives_per_query": s.pool.negatives,
         "most_labels": s.pool.most_labels,
+        "least_labels": s.pool.least_labels,
         "extra_positives": s.pool.extra_positives,
     }
     pools: Any
@@ -225,6 +232,7 @@ def _loss_of(
     losses = build_losses(s.loss)
     if s.train.frozen:
         return FrozenLoss(losses, data.queries, precision)
+    scores = None if s.pool.scores == "auto" else s.pool.scores
     if s.pool.scope == "all":
         return AllLabelLoss(
             losses,
@@ -233,6 +241,7 @@ def _loss_of(
             chunk_tokens=s.pool.chunk_tokens,
             memory_bytes=s.pool.memory_mib << 20,
             ranks=ranks,
+            scores=scores,
             label_updates=optimizers.update_labels,
         )
     if bank is not None:
@@ -243,6 +252,7 @@ def _loss_of(
             precision,
             memory_bytes=s.pool.memory_mib << 20,
             ranks=ranks,
+            scores=scores,
         )
     if ranks.world > 1:
         return PoolLossOnRanks(losses, precision, ranks)

@@ -76,6 +76,8 @@ class Refresher:
     precision: str
     tell_labels: Callable[[torch.Tensor], None] | None = None
     """Told the dual head's vectors of all labels, (L, D), which are its own from then on."""
+    first_pass: str | None = None
+    """Of the search for hard negatives; see ``mining.mine``."""
     threads: int = 0
     """CPU threads of a refresh, which has long products, where steps may have fewer; 0 for those
     that are set when it begins."""
@@ -112,7 +114,14 @@ class Refresher:
         else:
             own = classifier_label_vectors(model, self.labels, precision=self.precision)
             labels = torch.nn.functional.normalize(_without_zeros(own, generator), dim=1)
-        found = mine(queries, labels, self.targets, self.filters, self.negatives_kept)
+        found = mine(
+            queries,
+            labels,
+            self.targets,
+            self.filters,
+            self.negatives_kept,
+            first_pass=self.first_pass,
+        )
         if self.tell_labels is not None:
             self.tell_labels(labels)
         return found
