@@ -6,7 +6,7 @@ TREE is a checkout of an earlier commit, such as one made by `git worktree add T
 versions are given the same tokens, targets, batches and mined negatives, at the settings of
 `unidec-frugal`, one thread, and take turns, so that a busy machine is busy for both. Times are the
 thread's own (medians, lower quartiles in brackets); without dropout both must arrive at the same
-losses, and the largest difference is printed. The refresh is timed once in each.
+losses, and the largest difference is printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,7 +34,7 @@ class Size(int):
 
 
 def prepare_data(given: argparse.Namespace, folder: Path) -> None:
-    """Tokens, targets and a plan of batches in files that every version can read."""
+    """Tokens, targets and first token vectors in a file that every version can read."""
     from umpteen import load_dataset
     from umpteen.build import load_config, resolve_open_settings
     from umpteen.training.parts import new_model
@@ -47,7 +46,6 @@ def prepare_data(given: argparse.Namespace, folder: Path) -> None:
     model, tokenizer = new_model(config, dataset)
     data = prepare(dataset, config, tokenizer, cache=folder / "cache", say=lambda text: None)
     targets = dataset["train"].filtered_targets()
-    order = np.random.default_rng(0).permutation(len(data.queries))
     np.savez(
         folder / "data.npz",
         query_ids=data.queries.ids,
@@ -59,7 +57,6 @@ def prepare_data(given: argparse.Namespace, folder: Path) -> None:
         indptr=targets.indptr,
         filters=dataset["train"].filters,
         table=model.encoder.table.detach().numpy(),
-        batches=order[: len(order) // BATCH * BATCH].reshape(-1, BATCH),
     )
 
 
@@ -95,21 +92,20 @@ def child(folder: Path, steps: int, dropout: float) -> None:
     rates = {"lr_encoder": 4e-3, "lr_heads": 4e-3, "lr_labels": 5e-3, "weight_decay": 0.01}
     optimizers = Optimizers(model, **rates)
     mined = folder / "negatives.npy"
-    refresh = float("nan")
-    if dropout:
+    if not mined.is_file():
         refresher = Refresher(
             queries, labels, targets, held["filters"], Size(BATCH), 30, seed=0, precision="fp32"
         )
-        started = time.thread_time()
         refreshed = refresher(model, 0)
-        refresh = time.thread_time() - started
-        if not mined.is_file():
-            np.save(mined, refreshed.negatives)
+        whole = refreshed.order[: len(queries) // BATCH * BATCH].reshape(-1, BATCH)
+        np.save(folder / "batches.npy", np.random.default_rng(0).permutation(whole))
+        np.save(mined, refreshed.negatives)
+    batches = np.load(folder / "batches.npy")  # neighbours in the order of clusters
     maker.negatives = np.load(mined)
     times, found = [], []
     for step in range(steps):
         moments = [time.thread_time()]
-        batch = maker.make(held["batches"][step % len(held["batches"])], step)
+        batch = maker.make(batches[step % len(batches)], step)
         moments.append(time.thread_time())
         loss = batch_loss(model, batch, losses, precision="fp32")
         moments.append(time.thread_time())
@@ -120,7 +116,7 @@ def child(folder: Path, steps: int, dropout: float) -> None:
         times.append(np.diff(moments).tolist())
         found.append(float(loss.detach()))
     sizes = f"{len(batch.tokens)} texts, {int(batch.tokens.offsets[-1])} tokens"
-    print(json.dumps({"times": times, "losses": found, "refresh": refresh, "sizes": sizes}))
+    print(json.dumps({"times": times, "losses": found, "sizes": sizes}))
 
 
 def turn(tree: Path, folder: Path, steps: int, dropout: float) -> dict:
@@ -151,20 +147,18 @@ def main() -> None:
         folder = Path(name)
         prepare_data(given, folder)
         times: dict[str, list] = {which: [] for which in trees}
-        refreshes: dict[str, list] = {which: [] for which in trees}
         for _ in range(given.rounds):
             for which, tree in trees.items():
                 result = turn(tree, folder, given.steps, 0.1)
                 times[which] += result["times"][3:]  # the first ones fill caches and moments
-                refreshes[which].append(result["refresh"])
         plain = [turn(tree, folder, given.steps, 0.0)["losses"] for tree in trees.values()]
     print(f"{given.data}, {given.text}: {result['sizes']} in the last batch")
-    print(f"{'':14}" + "".join(f"{part:>17}" for part in PARTS) + f"{'refresh s':>11}")
+    print(f"{'':14}" + "".join(f"{part:>17}" for part in PARTS))
     for which, rows in times.items():
         parts = 1000 * np.column_stack([rows, np.sum(rows, axis=1)])
         cells = zip(np.median(parts, axis=0), np.percentile(parts, 25, axis=0), strict=True)
         shown = "".join(f"{middle:>9.2f} ({low:5.1f})" for middle, low in cells)
-        print(f"{which:14}{shown}{statistics.median(refreshes[which]):>11.1f}")
+        print(f"{which:14}{shown}")
     gaps = np.abs(np.subtract(*plain)) / np.abs(plain[0])
     print(f"losses of {given.steps} steps without dropout differ by {gaps.max():.1e} at most")
 

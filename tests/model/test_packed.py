@@ -10,6 +10,7 @@ import transformers
 from umpteen.compute.grad_cache import Side, cached_vectors, chunk_randomness
 from umpteen.errors import UmpteenError
 from umpteen.extras import installed
+from umpteen.model import packed_forward
 from umpteen.model.packed import PACKED, packed_form
 from umpteen.model.packed_forward import encode_packed, plan_packed
 from umpteen.model.transformer import TransformerEncoder
@@ -111,6 +112,37 @@ def test_packed_equals_padded_forward_and_backward(name, pooling, training):
     assert_equal(gradients(found, network, above), wanted)
     unused = {n for n, p in network.named_parameters() if p.grad is None}
     assert all("pooler" in n for n in unused)
+
+
+@every_network
+@every_pooling
+def test_few_tokens_without_gradients_equal_padded_ones(name, pooling, monkeypatch):
+    network = make(name).eval()
+    encoder = TransformerEncoder(network, pooling=pooling).eval()
+    exact = copy.deepcopy(network).double()
+    texts = make_texts()
+    assert sum(map(len, texts)) <= packed_forward.FEW_TOKENS
+    monkeypatch.setattr(packed_forward, "_plain", None)  # not to be called
+    with torch.no_grad():
+        for _ in range(2):
+            found = encoder(ragged(texts))
+            expected = padded(exact, texts, pooling)
+            torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+            for mine, theirs in zip(network.parameters(), exact.parameters(), strict=True):
+                mine.mul_(1.5)  # the second time with changed weights
+                theirs.mul_(1.5)
+
+
+@pytest.mark.parametrize("why", ["many tokens", "gradients", "dropout", "a large network"])
+def test_weights_are_not_kept_twice_where_that_brings_nothing(why, monkeypatch):
+    encoder = TransformerEncoder(make("BertModel")).train(why == "dropout")
+    if why == "many tokens":
+        monkeypatch.setattr(packed_forward, "FEW_TOKENS", 10)
+    if why == "a large network":
+        monkeypatch.setattr(packed_forward, "MOST_READY", 10)
+    with torch.set_grad_enabled(why == "gradients"):
+        encoder(ragged(make_texts()))
+    assert not encoder._form().ready._held
 
 
 @needs_triton

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from umpteen.compute.ready_linear import ReadyLinear
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,45 @@ class Layer:
     output_rate: float
     """Of what the feed-forward part adds."""
 
+    @property
+    def linears(self) -> tuple[nn.Linear, ...]:
+        """The six products."""
+        return self.query, self.key, self.value, self.output, self.up, self.down
+
+
+class ReadyLayers:
+    """Each layer's products with weights in blocks: queries, keys and values as one; and so on.
+
+    Made again where a weight is another or was changed in place. They are a copy of the layers'
+    weights, which large networks do without.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[tuple[int, int], ...] = ()
+        self._held: list[tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]] = []
+
+    def __call__(
+        self, layers: Sequence[Layer]
+    ) -> list[tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]]:
+        """(queries, keys and values; output; up; down) of each layer."""
+        own = [module for layer in layers for module in layer.linears]
+        now = tuple((p.data_ptr(), p._version) for m in own for p in (m.weight, m.bias))
+        if now != self._of:
+            self._held = [_ready(layer) for layer in layers]
+            self._of = now
+        return self._held
+
+
+def _ready(layer: Layer) -> tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]:
+    three = (layer.query, layer.key, layer.value)
+    weight = torch.cat([module.weight for module in three])
+    together = ReadyLinear.of(weight, torch.cat([module.bias for module in three]))
+    output, up, down = (
+        ReadyLinear.of(module.weight, module.bias)
+        for module in (layer.output, layer.up, layer.down)
+    )
+    return together, output, up, down
+
 
 @dataclass(frozen=True)
 class Form:
@@ -49,6 +90,8 @@ class Form:
     layers: tuple[Layer, ...]
     bias: Callable[[int], Tensor] | None = None
     """The longest text's length T to (heads, T, T), which is added to the attention's scores."""
+    ready: ReadyLayers = field(default_factory=lambda: ReadyLayers(), compare=False)
+    """Copies of the layers' weights for few tokens, made when first asked for."""
 
     @property
     def most_tokens(self) -> int:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from umpteen.compute.fused_attention import Dropouts, MadeOf
 
 LONGEST_HEAD = 128  # what a tile's kernel keeps of a head
+FEW_TOKENS = 256  # of a call on a CPU for which weights are kept in blocks
+MOST_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
 
 
 def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Plan:
@@ -84,6 +86,8 @@ def encode_packed(
     there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with uncast, there:
         run = _fused if fused else _plain
+        if not fused and _are_few(form, plan, dtype, training):
+            run = _few
         hidden = run(form, plan, dtype, training, starts)
         if starts is None:
             summed = torch.promote_types(dtype, torch.float32)
@@ -137,10 +141,37 @@ def _plain(
     return x
 
 
+def _are_few(form: Form, plan: Plan, dtype: torch.dtype, training: bool) -> bool:
+    """Whether products are so small that bringing weights into blocks would be what they cost."""
+    weight = form.word.weight
+    plain = weight.device.type == "cpu" and weight.dtype == dtype == torch.float32
+    if training or torch.is_grad_enabled() or not plain or len(plan.ids) > FEW_TOKENS:
+        return False
+    return sum(m.weight.numel() for layer in form.layers for m in layer.linears) <= MOST_READY
+
+
+def _few(
+    form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
+) -> Tensor:
+    """All layers for few tokens on a CPU; equals ``_plain`` without dropout, up to rounding."""
+    word, position = _embedded(form, plan)
+    x = _norm(word + position, form.norm, dtype)
+    bias = None if form.bias is None else form.bias(plan.longest)
+    last = len(form.layers) - 1
+    for i, (layer, ready) in enumerate(zip(form.layers, form.ready(form.layers), strict=True)):
+        together, output, up, down = ready
+        query, key, value = together(x).chunk(3, dim=1)
+        context = group_attention(query, key, value, plan.groups, heads=form.heads, bias=bias)
+        if starts is not None and i == last:
+            context, x = context.index_select(0, starts), x.index_select(0, starts)
+        x = _norm(output(context).add_(x), layer.attention_norm, dtype)
+        x = _norm(down(up(x, gelu=True)).add_(x), layer.output_norm, dtype)
+    return x
+
+
 def _weights(layer: Layer, dtype: torch.dtype) -> Sequence[Tensor]:
     """Weight and bias of the six products, in the dtype of computation."""
-    linears = (layer.query, layer.key, layer.value, layer.output, layer.up, layer.down)
-    own = [p for module in linears for p in (module.weight, module.bias)]
+    own = [p for module in layer.linears for p in (module.weight, module.bias)]
     return own if own[0].dtype == dtype else cast_weights([[p] for p in own], dtype)
 
 
