@@ -76,6 +76,36 @@ def test_both_at_once_are_the_two(shape):
     assert torch.equal(slopes, kernel.slopes_(scores, factor, factor, torch.float32))
 
 
+@every_summary
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (700, 131),
+        pytest.param(
+            (4_200_000, 515),  # places in it take more than 32 bits
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device"),
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_the_last_labels_of_a_block_are_where_they_belong(name, shape):
+    scores = torch.full(shape, float("-inf"), dtype=torch.bfloat16, device=DEVICE)
+    assert shape[0] < 1000 or scores.numel() > 2**31
+    scores[-300:] = scores_of((300, shape[1])).bfloat16()
+    last = scores[-300:].clone()
+    summary = summary_of(PLAIN[name], last.double()).float()
+    torch.testing.assert_close(summary_of(KERNELS[name], scores), summary, **near)
+    given = summary.masked_fill(torch.isneginf(summary), 0.0), torch.ones(shape[1], device=DEVICE)
+    expected = KERNELS[name].slopes_(last, *given, torch.bfloat16)
+    slopes = KERNELS[name].slopes_(scores, *given, torch.bfloat16)
+    assert torch.equal(slopes[-300:], expected)
+    assert expected.any()
+    assert not slopes[:-300].any()
+
+
 def test_small_terms_of_a_sum_of_softplus_are_not_lost():
     scores = torch.full((4096, 3), -18.0, device=DEVICE)  # 1 + exp(-18) is 1 in float32
     expected = summary_of(PLAIN["softplus"], scores.double()).float()

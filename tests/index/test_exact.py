@@ -30,7 +30,7 @@ def integers(rng, n, dim, spread=2):
 
 
 @pytest.mark.parametrize("n_labels", [1, 7, 64, 1001])
-@pytest.mark.parametrize("k", [1, 5, 70])
+@pytest.mark.parametrize("k", [1, 5, 70, 200])
 @pytest.mark.parametrize("memory_bytes", [None, 3000, 64])
 def test_ties_come_in_row_order(monkeypatch, n_labels, k, memory_bytes):
     monkeypatch.setitem(module.LABELS_PER_BLOCK, "cpu", 300)
@@ -193,15 +193,15 @@ def test_wrong_input_is_named():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("n_labels", [7, 5003, 70_001])
-def test_gpu_gives_what_the_cpu_gives(dtype, n_labels):
+@pytest.mark.parametrize(("n_labels", "k"), [(7, 20), (5003, 20), (5003, 200), (70_001, 200)])
+def test_gpu_gives_what_the_cpu_gives(dtype, n_labels, k):
     rng = np.random.default_rng(4)
     vectors, queries = integers(rng, n_labels, 9), integers(rng, 65, 9)
     exclude = np.stack([rng.integers(0, 65, 900), rng.integers(0, n_labels, 900)], axis=1)
     allowed = rng.random(n_labels) < 0.9
     answers = [
         ExactIndex.build(vectors, device=device, dtype=dtype, memory_bytes=8 << 20).search(
-            queries, 20, exclude=exclude, allowed=allowed
+            queries, k, exclude=exclude, allowed=allowed
         )
         for device in ("cpu", "cuda")
     ]

@@ -90,3 +90,39 @@ def test_equal_vectors_get_equal_scores_wherever_they_are():
         queries.to(DEVICE), vectors.contiguous().to(DEVICE), groups.contiguous().to(DEVICE)
     )
     assert (found == found[:, :1]).all()
+
+
+def large(*sizes):
+    """Sizes for a GPU alone: places in them take more than 32 bits."""
+    no_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
+    return pytest.param(*sizes, marks=[pytest.mark.gpu, no_gpu])
+
+
+@pytest.mark.parametrize("name", ["tiled", "persistent"])
+@pytest.mark.parametrize(("n_queries", "n_labels"), [(130, 1024), large(16_384, 1_048_832)])
+def test_maxima_of_the_last_queries_are_where_they_belong(name, n_queries, n_labels):
+    queries, labels, bias = make(n_queries, n_labels, 64, torch.bfloat16)
+    found = kernels.group_maxima(queries, labels, bias, tile=kernels.TILES[name])
+    assert n_queries < 1000 or found[0].numel() > 2**31
+    wanted = plain.plain_maxima(queries[-3:], labels, bias)
+    for one, other in zip(wanted, found, strict=True):
+        assert torch.equal(one, other[-3:])
+
+
+@pytest.mark.parametrize("n_labels", [1024, large(2**22 + 512)])
+def test_the_last_labels_are_read_where_they_are(n_labels):
+    generator = torch.Generator().manual_seed(4)
+    whole = torch.randint(-3, 4, (259, 512), generator=generator).to(DEVICE, torch.bfloat16)
+    queries, last = whole[:3].clone(), whole[3:]
+    labels = torch.zeros(n_labels, 512, dtype=torch.bfloat16, device=DEVICE)
+    assert n_labels < 2000 or labels.numel() > 2**31
+    labels[-256:] = last
+    groups = torch.arange(n_labels // plain.GROUP, device=DEVICE)[-32:].expand(3, -1)
+    rows = plain.members(groups).flatten(1) - (n_labels - 256)
+    wanted = (queries.float() @ last.float().T).gather(1, rows)
+    assert torch.equal(kernels.candidate_scores(queries, labels, groups), wanted)
+    bias = torch.zeros(n_labels, device=DEVICE)
+    for name in ("tiled", "persistent"):
+        maxima, _ = kernels.group_maxima(queries, labels, bias, tile=kernels.TILES[name])
+        assert torch.equal(maxima[:, -32:], wanted.unflatten(1, (32, -1)).amax(dim=2))
+        assert not maxima[:, :-32].any()
