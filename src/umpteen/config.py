@@ -266,8 +266,9 @@ class FusionConfig:
     least_queries: int = 50
     """Held-out queries below which nothing is fitted."""
     seconds: float = 300.0
-    """No further combination of parts is tried after this long; learning weights of words may take
-    as long again."""
+    """How long the whole fit may take: words, memory and fusion. Weights of words stop learning
+    after six tenths of it, and no further combination of parts is tried when it is gone; what was
+    cut short is told."""
 
 
 @dataclass(frozen=True)

@@ -112,17 +112,36 @@ def test_a_model_survives_its_file_and_damage_is_a_sentence():
             FusionModel.from_json({**model.as_json(), **damage})
 
 
-def test_the_tilt_that_the_rule_wants_is_chosen():
-    candidates, _ = made(n=5)
+def judged(falls, gains):
+    """Metrics that change with the share of first answers that are the rarest labels."""
+
+    def judge(top):
+        rare = float((COUNTS[top.rows[:, 0]] == 1).mean())
+        precision = dict.fromkeys(METRICS[:3], 50.0 * (1 - falls * rare))
+        return {**precision, **dict.fromkeys(METRICS[3:], 40.0 * (1 + gains * rare))}
+
+    return judge
+
+
+def chosen_tilt(judge, singles):
+    candidates, _ = made(n=40)
+    scores = COUNTS[candidates.rows] * 0.02
     rarity = -np.log(COUNTS[candidates.rows])
-    scores = np.zeros(30)
+    return tilted(scores, candidates, rarity, judge, dict.fromkeys(METRICS, singles))
 
-    def rare_first(top):
-        return dict.fromkeys(METRICS, float((COUNTS[top.rows[:, 0]] == 1).mean()) + 0.1)
 
-    assert tilted(scores, candidates, rarity, rare_first, dict.fromkeys(METRICS, 1.0)) > 0
-    level = dict.fromkeys(METRICS, 1.0)
-    assert tilted(scores, candidates, rarity, lambda top: level, level) == TILTS[0]
+def test_rare_labels_are_favoured_while_precision_stays():
+    assert chosen_tilt(judged(0.0, 0.5), 45.0) > 0
+    assert chosen_tilt(judged(0.002, 0.5), 45.0) > 0  # less than 0.3 %
+    assert chosen_tilt(judged(0.5, 0.5), 45.0) < chosen_tilt(judged(0.0, 0.5), 45.0)
+    assert chosen_tilt(judged(0.0, 0.0), 45.0) == TILTS[0]
+    assert chosen_tilt(judged(0.0, -0.5), 45.0) == TILTS[0]
+
+
+def test_a_tilt_may_not_fall_below_a_single_part():
+    assert chosen_tilt(judged(0.002, 0.5), 49.99) < chosen_tilt(judged(0.002, 0.5), 45.0)
+    # What the fused answer does not reach without a tilt is not asked for.
+    assert chosen_tilt(judged(0.0, 0.5), 70.0) > 0
 
 
 def test_a_loss_in_one_metric_weighs_more_than_the_same_gain_in_another():

@@ -9,9 +9,9 @@ from umpteen.answers.lexical_training import (
     LexicalRecipe,
     first_weights,
     learn_lexical,
-    overlaps,
-    softmax_slope,
+    on_support,
     training_pairs,
+    widened,
 )
 from umpteen.errors import RunError
 
@@ -39,40 +39,6 @@ def sparse(n, m, share=0.4):
     )
 
 
-@pytest.mark.parametrize("at_once", [1, 17, 1 << 20])
-def test_overlaps_times_weights_are_the_scores_of_pairs(at_once, monkeypatch):
-    monkeypatch.setattr("umpteen.answers.lexical_training.ENTRIES_AT_ONCE", at_once)
-    queries, weights = sparse(7, 11), sparse(5, 11)
-    rows = np.array([0, 0, 1, 3, 6, 6, 6])
-    labels = np.array([4, 1, 0, 2, 0, 1, 4])
-    matrix = overlaps(queries, weights, rows, labels)
-    expected = (queries @ weights.T).toarray()[rows, labels]
-    np.testing.assert_allclose(matrix @ weights.data, expected, rtol=1e-5)
-
-
-def test_the_slope_is_that_of_the_loss():
-    starts, sizes = np.array([0, 3, 5]), np.array([3, 2, 4])
-    positive = np.array([1, 0, 1, 0, 0, 0, 1, 0, 0], bool)
-    n_positives = np.array([2.0, 0.0, 1.0], np.float32)
-    scores = RNG.normal(size=9)
-
-    def loss(values):
-        total = 0.0
-        for start, size in zip(starts, sizes, strict=True):
-            own = values[start : start + size]
-            right = positive[start : start + size]
-            if right.any():
-                total -= (own[right] - np.log(np.exp(own).sum())).mean()
-        return total
-
-    slope = softmax_slope(scores, positive, starts, sizes, n_positives)
-    for place in range(9):
-        step = np.zeros(9)
-        step[place] = 1e-5
-        measured = (loss(scores + step) - loss(scores - step)) / 2e-5
-        assert slope[place] == pytest.approx(measured, abs=1e-6)
-
-
 def test_first_weights_are_unit_sums_and_can_be_cut():
     queries, labels = sparse(6, 9), sparse(3, 9)
     own = sp.csr_matrix(np.array([[1, 0, 0], [1, 1, 0]] * 3, np.float32))
@@ -87,38 +53,65 @@ def test_first_weights_are_unit_sums_and_can_be_cut():
         assert row[counts].min() >= row[~counts].max() - 1e-6
 
 
-def test_pairs_hold_all_positives_and_no_filtered_pair():
-    from umpteen.answers.words import Words
-
-    words = Words.learn([*TEXTS, *LABELS])
-    queries, own = words.vectors(TEXTS), targets()
-    weights = first_weights(queries, own, words.vectors(LABELS), 10**6)
+def test_pairs_hold_all_positives_of_queries_looked_at_and_no_filtered_pair():
+    own = targets()
+    near = np.full((len(TEXTS), 2), -1)
+    near[:6] = [[0, 1], [4, 2], [3, -1], [1, 2], [2, 0], [1, -1]]
     filters = np.array([[0, 0], [1, 4]])
-    recipe = LexicalRecipe(candidates=2)
-    rows, labels, positive = training_pairs(queries, own, weights, filters, recipe, 0)
-    found = set(zip(rows.tolist(), labels.tolist(), strict=True))
-    true = set(zip(*(part.tolist() for part in own.nonzero()), strict=True))
-    assert found & {(0, 0), (1, 4)} == set()
-    assert true - {(0, 0)} <= found
-    right = {
-        pair for pair, yes in zip(zip(rows, labels, strict=True), positive, strict=True) if yes
-    }
+    pairs = training_pairs(own, near, filters)
+    found = list(zip(pairs.rows.tolist(), pairs.labels.tolist(), strict=True))
+    true = {pair for pair in zip(*(p.tolist() for p in own.nonzero()), strict=True) if pair[0] < 6}
+    close = {(row, label) for row in range(6) for label in near[row].tolist() if label >= 0}
+    assert found == sorted((true | close) - {(0, 0), (1, 4)})
+    right = {pair for pair, yes in zip(found, pairs.positive, strict=True) if yes}
     assert right == true - {(0, 0)}
-    few = training_pairs(queries, own, weights, None, LexicalRecipe(most_products=40), 0)
-    assert 0 < len(set(few[0].tolist())) < len(TEXTS)
+
+
+def test_widening_lets_labels_weigh_the_words_of_near_queries():
+    weights, queries = sparse(4, 9, 0.3), sparse(6, 9, 0.3)
+    near = np.array([[0, 1], [2, -1], [-1, -1], [3, 0], [-1, -1], [1, 2]])
+    wide = widened(weights, queries, near, 1000)
+    expected = weights.toarray() != 0
+    for row, labels in enumerate(near.tolist()):
+        for label in labels:
+            if label >= 0:
+                expected[label] |= queries.toarray()[row] != 0
+    np.testing.assert_array_equal(wide.toarray() != 0, expected)
+    np.testing.assert_allclose(wide.toarray(), weights.toarray(), atol=1e-4)
+    few = widened(weights, queries, near, weights.nnz)
+    assert few.nnz <= weights.nnz
+    np.testing.assert_allclose(on_support(weights, wide), weights[wide.nonzero()].A1, atol=1e-6)
+
+
+def separated(steps, **options):
+    recipe = LexicalRecipe(steps=steps, **options)
+    lexical, vectors = learn_lexical(TEXTS, targets(), LABELS, recipe=recipe)
+    scores = (vectors @ lexical.weights).toarray()
+    right = targets().toarray() > 0
+    worst = np.where(right, scores, np.inf).min(axis=1)
+    best_wrong = np.where(right, -np.inf, scores).max(axis=1)
+    return float((worst - best_wrong).mean())
 
 
 def test_training_separates_what_the_mean_confuses():
-    def separated(steps):
-        recipe = LexicalRecipe(steps=steps)
-        lexical, vectors = learn_lexical(TEXTS, targets(), LABELS, recipe=recipe)
-        scores = (vectors @ lexical.weights).toarray()
-        right = targets().toarray() > 0
-        worst = np.where(right, scores, np.inf).min(axis=1)
-        best_wrong = np.where(right, -np.inf, scores).max(axis=1)
-        return float((worst - best_wrong).mean())
+    assert separated((10, 20)) > separated(()) + 0.2
+    assert separated((10, 20), most_products=1) > separated(()) + 0.2
 
-    assert separated(20) > separated(0) + 0.5
+
+def test_out_of_time_it_says_so_and_still_answers():
+    told = []
+    late = LexicalRecipe(seconds=-1.0)
+    lexical, vectors = learn_lexical(TEXTS, targets(), LABELS, recipe=late, say=told.append)
+    assert told == ["words: out of time before round 1 of 2"]
+    first, _ = learn_lexical(TEXTS, targets(), LABELS, recipe=LexicalRecipe(steps=()))
+    np.testing.assert_array_equal(lexical.weights.toarray(), first.weights.toarray())
+    assert (vectors @ lexical.weights).nnz
+
+
+def test_the_bound_on_weights_holds():
+    bound = LexicalRecipe(most_weights=12, least_weight=0.0)
+    lexical, _ = learn_lexical(TEXTS, targets(), LABELS, recipe=bound)
+    assert 0 < lexical.weights.nnz <= 12
 
 
 @pytest.mark.parametrize("k", [1, 3, 8, 50])

@@ -1,5 +1,7 @@
 """Word vectors equal a plain count of words and pairs."""
 
+import dataclasses
+import json
 import math
 from collections import Counter
 
@@ -88,6 +90,19 @@ def test_long_texts_have_no_pairs_unless_asked():
     assert len(Words.learn(long, pairs=True, most=7).pairs) == 7
 
 
+def test_the_heaviest_words_of_a_long_text_are_kept_and_the_row_has_length_one():
+    texts = [" ".join(f"w{i}" for i in range(n)) for n in range(1, 30)]
+    whole = Words.learn(texts, pairs=False)
+    short = dataclasses.replace(whole, longest=7)
+    for row, cut in zip(whole.vectors(texts), short.vectors(texts), strict=True):
+        assert cut.nnz == min(row.nnz, 7)
+        assert cut.multiply(cut).sum() == pytest.approx(1.0 if cut.nnz else 0.0, rel=1e-5)
+        kept = set(cut.indices.tolist())
+        lost = [v for c, v in zip(row.indices, row.data, strict=True) if c not in kept]
+        held = [v for c, v in zip(row.indices, row.data, strict=True) if c in kept]
+        assert max(lost, default=0) <= min(held, default=1)
+
+
 def test_unknown_words_and_no_text_are_empty():
     words = Words.learn(TEXTS)
     assert words.vectors(["zzz"]).nnz == 0
@@ -99,6 +114,9 @@ def test_what_is_saved_is_what_is_read(tmp_path):
     words = Words.learn(TEXTS)
     words.save(tmp_path)
     again = Words.load(tmp_path)
+    assert again.longest == words.longest
+    (tmp_path / "words.json").write_text(json.dumps(list(words.words)))
+    assert Words.load(tmp_path).longest > 10**9
     np.testing.assert_array_equal(again.vectors(TEXTS).toarray(), words.vectors(TEXTS).toarray())
 
 

@@ -39,7 +39,7 @@ def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
 
 
 def test_a_budget_bounds_the_fused_answer_too(tiny_data):
-    assert settled(tiny_data, minutes=10.0).config.fusion.seconds == pytest.approx(60.0)
+    assert settled(tiny_data, minutes=10.0).config.fusion.seconds == pytest.approx(120.0)
     told = settled(tiny_data, minutes=10.0, overrides=["fusion.seconds=5"])
     assert told.config.fusion.seconds == 5
 

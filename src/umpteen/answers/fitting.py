@@ -130,12 +130,13 @@ def fit_recipe(
     head = views.predictor.vector_heads[-1]
     dense = views.predictor.search(held.vectors, 5, head=head, exclude=held.split.filters)
     reference = held.judge(dense)
+    singles = best_alone(found, held, reference)
     ways: list[Way] = []
     for parts in _combinations(views.names):
         if ways and time.monotonic() - started > seconds:
             say(f"fusion: out of time after {len(ways)} of the combinations of parts")
             break
-        fit = _Fit(found, positive, folds, held, reference, _of_parts(views.names, parts))
+        fit = _Fit(found, positive, folds, held, singles, _of_parts(views.names, parts))
         ways.append(fit.best_way(tilt))
         say(f"fusion of {', '.join(parts)}: {_in_words(ways[-1].validation)}")
     best = chosen_way([better(way.validation, reference) for way in ways], found.n_queries)
@@ -150,6 +151,15 @@ def fit_recipe(
         f"{found.n_queries} held-out queries, {FOLDS} folds",
         RULE,
     )
+
+
+def best_alone(found: Candidates, held: Held, reference: dict[str, float]) -> dict[str, float]:
+    """The best value of each metric that a single view, or the heads together, have."""
+    values = [reference]
+    for said in found.scores.values():
+        scores = said.astype(np.float64)
+        values.append(held.judge(best_candidates(scores, scores, found, 5)))
+    return {name: max(one[name] for one in values) for name in METRICS}
 
 
 def _combinations(names: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -215,14 +225,14 @@ class _Fit:
     positive: NDArray[np.bool_]
     folds: NDArray[np.int64]
     held: Held
-    reference: dict[str, float]
+    singles: dict[str, float]
     views: tuple[str, ...]
 
     def best_way(self, tilt: float | None) -> Way:
         """The model with its best tilt, its probabilities and what it comes to."""
         scores = self._cross_fitted()
         if tilt is None:
-            tilt = tilted(scores, self.found, self._rarity(), self.held.judge, self.reference)
+            tilt = tilted(scores, self.found, self._rarity(), self.held.judge, self.singles)
         calibration, values = self._calibrated(scores + tilt * self._rarity())
         model = self._fit(np.ones(self.found.n_queries, bool))
         return Way(model, tilt, calibration, values, self._shares(model))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 
-from umpteen.answers.lexical import SCALE, Lexical, best_columns, dense_blocks
-from umpteen.answers.words import Words, unit_rows
+from umpteen.answers.lexical import SCALE, Lexical
+from umpteen.answers.lexical_descent import Pairs, descend
+from umpteen.answers.near_labels import near_labels
+from umpteen.answers.words import Words, heaviest, unit_rows
 
-ENTRIES_AT_ONCE = 4 << 20
+Say = Callable[[str], None]
+LEAST_WORDS = 32
+LEAST_CANDIDATES = 20
 
 
 @dataclass(frozen=True)
@@ -21,17 +26,20 @@ class LexicalRecipe:
     """How weights are learned; the defaults were chosen on validation (docs/answers.md)."""
 
     candidates: int = 40
-    """Near labels a query is trained against."""
-    steps: int = 20
-    """Passes over all queries."""
-    rate: float = 0.2
-    """First step size; falls to 0."""
-    dropout: float = 0.0
-    """Share of the words of a pair that a step leaves out."""
+    """Near labels a query is trained against, looked for once in each round; fewer of long texts,
+    down to ``LEAST_CANDIDATES``, to keep within ``most_products``."""
+    steps: tuple[int, ...] = (15, 40)
+    """Steps of each round."""
+    decay: float = 0.02
+    """How strongly weights are held to their first values."""
+    widening: int = 8
+    """So many of a query's near labels may weigh its words even where they are not its own."""
     most_weights: int = 16 << 20
     """Weights of all labels together; frequent labels lose their smallest first."""
-    most_products: int = 32 << 20
-    """Products of word and weight in a step; beyond it, some of the queries are left out."""
+    most_products: int = 192 << 20
+    """Products of word and weight in a step; beyond it, queries keep their heaviest words."""
+    least_weight: float = 0.02
+    """Smaller ones are not kept."""
     seconds: float = 120.0
     """Neither further near labels are looked for nor further steps taken after this long."""
 
@@ -44,12 +52,15 @@ def learn_lexical(
     filters: NDArray[np.int64] | None = None,
     recipe: LexicalRecipe = LexicalRecipe(),  # noqa: B008 - frozen
     seed: int = 0,
+    device: torch.device | str = "cpu",
+    say: Say = lambda text: None,
 ) -> tuple[Lexical, sp.csr_matrix]:
     """A scorer of labels by words.
 
-    A label's first weights are the mean word vector of its queries and its own text. A label may
-    only weigh words it starts with, so weights stay sparse. They are then trained on softmax over
-    each query's positives and the labels that are nearest to it, full batches, Adam.
+    A label's first weights are the mean word vector of its queries and its own text. In each
+    round every query's nearest labels by the weights so far are found, those labels may weigh its
+    words from then on, and weights are trained on softmax over the query's positives and all near
+    labels so far (``lexical_descent``).
 
     Args:
         texts: N training queries.
@@ -57,17 +68,107 @@ def learn_lexical(
         label_texts: L texts.
         filters: (M, 2) pairs (query, label) that count neither way.
         recipe: How.
-        seed: Of the dropout.
+        seed: Of the order in which near labels are looked for, should time run out.
+        device: Where to look for near labels and to train.
+        say: Told what was cut short.
 
     Returns:
         The scorer, and the word vectors (N, V) of the queries.
     """
+    began = time.monotonic()
     words = Words.learn([*texts, *label_texts])
     queries = words.vectors(texts)
     first = first_weights(queries, targets, words.vectors(label_texts), recipe.most_weights)
-    pairs = training_pairs(queries, targets, first, filters, recipe, seed)
-    weights = train_weights(queries, first, pairs, recipe, seed)
+    until = began + recipe.seconds
+    weights = train_weights(queries, targets, first, filters, recipe, seed, device, until, say)
+    kept = np.abs(weights.data) >= recipe.least_weight
+    weights.data = np.where(kept, weights.data, 0.0).astype(np.float32)
+    weights.eliminate_zeros()
     return Lexical(words, weights.T.tocsr()), queries
+
+
+def train_weights(
+    queries: sp.csr_matrix,
+    targets: sp.csr_matrix,
+    first: sp.csr_matrix,
+    filters: NDArray[np.int64] | None,
+    recipe: LexicalRecipe,
+    seed: int,
+    device: torch.device | str,
+    until: float,
+    say: Say,
+) -> sp.csr_matrix:
+    """(L, V) the first weights, scaled and trained; see ``learn_lexical``."""
+    n = queries.shape[0]
+    candidates, most = within(recipe, n, queries.nnz / max(1, n), targets.nnz / max(1, n))
+    queries = heaviest(queries, most)
+    anchor = first * np.float32(SCALE)
+    weights = anchor
+    # In random order, for time may run out: then any part of them will do.
+    order = np.random.default_rng([seed, 1]).permutation(n)
+    shuffled = queries[order]
+    near = np.full((n, 0), -1, np.int64)
+    for number, steps in enumerate(recipe.steps):
+        left = until - time.monotonic()
+        if left <= 0:
+            say(f"words: out of time before round {number + 1} of {len(recipe.steps)}")
+            break
+        # Looking may take half of what is left, so that something is learned from it.
+        found = near_labels(
+            shuffled,
+            sp.csr_matrix(weights.T),
+            candidates,
+            device=device,
+            until=until - left / 2,
+        )
+        fresh = np.full((n, found.shape[1]), -1, np.int64)
+        fresh[order[: len(found)]] = found
+        near = np.concatenate([near[:, : candidates // 2], fresh], axis=1)
+        support = widened(weights, queries, fresh[:, : recipe.widening], recipe.most_weights)
+        pairs = training_pairs(targets, near, filters)
+        done = descend(
+            queries,
+            support,
+            on_support(anchor, support),
+            support.data,
+            pairs,
+            steps=steps,
+            decay=recipe.decay,
+            device=device,
+            until=until,
+        )
+        weights = sp.csr_matrix((done.weights, support.indices, support.indptr), support.shape)
+        if len(found) < n or done.steps < steps:
+            say(
+                f"words: round {number + 1} of {len(recipe.steps)} cut short at near labels of "
+                f"{len(found):,} of {n:,} queries and {done.steps} of {steps} steps"
+            )
+    return weights
+
+
+def within(recipe: LexicalRecipe, n: int, words: float, positives: float) -> tuple[int, int]:
+    """Near labels to look for and words of a query to keep, within ``most_products``.
+
+    Args:
+        recipe: What is wanted.
+        n: Queries.
+        words: Of a query, on average.
+        positives: Of a query, on average.
+
+    Returns:
+        Candidates, then words.
+
+    Example:
+        >>> within(LexicalRecipe(), 10_000, 20, 3)  # a word limit far above 20
+        (40, 319)
+        >>> within(LexicalRecipe(), 100_000, 300, 5)
+        (20, 57)
+    """
+    room = recipe.most_products / max(1, n)
+    # The second round has half as many again from the first.
+    fitting = int((room / max(1.0, words) - positives) / 1.5)
+    candidates = max(min(LEAST_CANDIDATES, recipe.candidates), min(recipe.candidates, fitting))
+    return candidates, max(LEAST_WORDS, int(room / (1.5 * candidates + positives)))
 
 
 def first_weights(
@@ -80,151 +181,87 @@ def first_weights(
     ones = targets.copy()
     ones.data = np.ones(len(ones.data), np.float32)
     sums = sp.csr_matrix(ones.T @ queries + labels, dtype=np.float32)
-    lengths = np.diff(sums.indptr)
-    if sums.nnz > most:
+    return unit_rows(cut(sums, most))
+
+
+def cut(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+    """The largest values of each row, as many a row as fit when all rows may have as many."""
+    lengths = np.diff(matrix.indptr)
+    low = int(lengths.max(initial=0))
+    if matrix.nnz > most:
         # sum(min(length, cap)) rises with cap: the largest cap that fits.
         low, high = 1, int(lengths.max())
         while low < high:
             middle = (low + high + 1) // 2
             fits = np.minimum(lengths, middle).sum() <= most
             low, high = (middle, high) if fits else (low, middle - 1)
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        order = np.lexsort((-sums.data, rows))
-        places = np.arange(sums.nnz) - np.repeat(sums.indptr[:-1], lengths)
-        kept = order[places < low]
-        sums = sp.csr_matrix((sums.data[kept], (rows[kept], sums.indices[kept])), shape=sums.shape)
-    sums = unit_rows(sums)
-    sums.sort_indices()
-    return sums
+    kept = heaviest(matrix, low)
+    kept.sort_indices()
+    return kept
+
+
+def widened(
+    weights: sp.csr_matrix, queries: sp.csr_matrix, near: NDArray[np.int64], most: int
+) -> sp.csr_matrix:
+    """The weights, with entries of (nearly) 0 for the words of queries that a label is near to."""
+    n = queries.shape[0]
+    place, rank = np.nonzero(near >= 0)
+    ones = np.full(len(place), np.float32(1e-6))
+    pairs = sp.csr_matrix((ones, (near[place, rank], place)), shape=(weights.shape[0], n))
+    wide = sp.csr_matrix(weights + pairs @ queries, dtype=np.float32)
+    if wide.nnz <= most:
+        wide.sort_indices()
+        return wide
+    size = wide.copy()
+    size.data = np.abs(size.data)
+    kept = cut(size, most)
+    return sp.csr_matrix((on_support(wide, kept), kept.indices, kept.indptr), shape=kept.shape)
+
+
+def on_support(matrix: sp.csr_matrix, support: sp.csr_matrix) -> NDArray[np.float32]:
+    """(W,) the matrix's values where the support has entries; columns of both must be sorted."""
+    width = np.int64(matrix.shape[1])
+    keys = [
+        np.repeat(np.arange(one.shape[0]), np.diff(one.indptr)) * width + one.indices
+        for one in (matrix, support)
+    ]
+    values = np.zeros(support.nnz, np.float32)
+    places, found = _places(keys[0], keys[1])
+    values[places[found]] = matrix.data[found]
+    return values
+
+
+def _places(
+    keys: NDArray[np.int64], among: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where keys are in a rising array, and which of them are."""
+    places = np.searchsorted(among, keys)
+    found = places < len(among)
+    found[found] = among[places[found]] == keys[found]
+    return places, found
 
 
 def training_pairs(
-    queries: sp.csr_matrix,
-    targets: sp.csr_matrix,
-    weights: sp.csr_matrix,
-    filters: NDArray[np.int64] | None,
-    recipe: LexicalRecipe,
-    seed: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """(query, label, whether positive) of each query's positives and nearest labels, by query."""
-    n, n_labels = targets.shape
-    words_per_query = queries.nnz / max(1, n)
-    room = recipe.most_products / max(1.0, words_per_query * recipe.candidates)
-    # In random order where time may run out: then any part of them will do.
-    chosen = np.arange(n)
-    if room < n:
-        rng = np.random.default_rng([seed, 1])
-        chosen = rng.permutation(n)[: max(1, int(room))]
-    turned = weights.T.tocsr()
-    started, found, done = time.monotonic(), [], 0
-    for here, block in dense_blocks(queries[chosen], turned):
-        found.append(best_columns(block, recipe.candidates).rows)
-        done = here.stop
-        if time.monotonic() - started > recipe.seconds:
-            break
-    order = np.argsort(chosen[:done], kind="stable")
-    chosen, near = chosen[:done][order], np.concatenate(found)[order]
-    own = sp.csr_matrix(targets)[chosen].tocoo()
-    positives = chosen[own.row] * np.int64(n_labels) + own.col
-    keys = (chosen[:, None] * np.int64(n_labels) + near)[near >= 0]
-    keys = np.unique(np.concatenate([keys, positives]))
-    if filters is not None and len(filters):
-        keys = keys[~np.isin(keys, filters[:, 0] * np.int64(n_labels) + filters[:, 1])]
-    return keys // n_labels, keys % n_labels, np.isin(keys, positives)
-
-
-def overlaps(
-    queries: sp.csr_matrix,
-    weights: sp.csr_matrix,
-    rows: NDArray[np.int64],
-    labels: NDArray[np.int64],
-) -> sp.csr_matrix:
-    """(P, weights.nnz): entry (p, j) is the value in pair p's query of the word that weight j has.
-
-    ``overlaps @ weights.data`` equals ``(queries[rows].multiply(weights[labels])).sum(axis=1)``,
-    and is linear in the weights, which is what training needs.
-    """
-    numbered = sp.csr_matrix(
-        (np.arange(1.0, weights.nnz + 1), weights.indices, weights.indptr), shape=weights.shape
-    )
-    sizes = np.cumsum(np.diff(weights.indptr)[labels] + np.diff(queries.indptr)[rows])
-    values, places, lengths = [], [], []
-    start = 0
-    while start < len(rows):
-        before = sizes[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(sizes, before + ENTRIES_AT_ONCE)))
-        some, theirs = queries[rows[start:stop]], numbered[labels[start:stop]]
-        present = sp.csr_matrix((np.ones(some.nnz), some.indices, some.indptr), shape=some.shape)
-        held = sp.csr_matrix(
-            (np.ones(theirs.nnz, np.float32), theirs.indices, theirs.indptr), shape=theirs.shape
-        )
-        number = sp.csr_matrix(present.multiply(theirs))
-        value = sp.csr_matrix(some.multiply(held))
-        places.append(number.data.astype(np.int32) - 1)
-        values.append(value.data.astype(np.float32))
-        lengths.append(np.diff(number.indptr))
-        start = stop
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths or [np.zeros(0, np.int64)]))])
-    data = np.concatenate(values) if values else np.zeros(0, np.float32)
-    columns = np.concatenate(places) if places else np.zeros(0, np.int32)
-    return sp.csr_matrix((data, columns, indptr), shape=(len(rows), weights.nnz))
-
-
-def train_weights(
-    queries: sp.csr_matrix,
-    first: sp.csr_matrix,
-    pairs: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]],
-    recipe: LexicalRecipe,
-    seed: int,
-) -> sp.csr_matrix:
-    """The first weights, scaled and trained; see ``learn_lexical``."""
-    rows, labels, positive = pairs
-    matrix = overlaps(queries, first, rows, labels)
-    weights = first.data * np.float32(SCALE)
-    starts = np.flatnonzero(np.append(True, np.diff(rows) != 0)[: len(rows)])
-    sizes = np.diff(np.append(starts, len(rows)))
-    n_positives = np.add.reduceat(positive.astype(np.float32), starts) if len(rows) else None
-    started = time.monotonic()
-    rng = np.random.default_rng([seed, 2])
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
-    values = matrix.data.copy()
-    keep = np.float32(1 - recipe.dropout)
-    for step in range(1, recipe.steps + 1 if len(rows) else 1):
-        if recipe.dropout:
-            matrix.data = values * (rng.random(len(values), np.float32) < keep) / keep
-        slope = softmax_slope(matrix @ weights, positive, starts, sizes, n_positives)
-        gradient = matrix.T @ slope
-        mean += 0.1 * (gradient - mean)
-        square += 0.01 * (gradient * gradient - square)
-        rate = recipe.rate * (1 - (step - 1) / recipe.steps)
-        change = (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.99**step)) + 1e-8)
-        weights -= np.float32(rate) * change
-        if time.monotonic() - started > recipe.seconds:
-            break
-    return sp.csr_matrix((weights, first.indices, first.indptr), shape=first.shape)
-
-
-def softmax_slope(
-    scores: NDArray[np.float32],
-    positive: NDArray[np.bool_],
-    starts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    n_positives: NDArray[np.float32] | None,
-) -> NDArray[np.float32]:
-    """d/ds of the mean over a query's positives of -log softmax; 0 for a query without any.
+    targets: sp.csr_matrix, near: NDArray[np.int64], filters: NDArray[np.int64] | None
+) -> Pairs:
+    """Positives and near labels of the queries that have both, but filtered pairs.
 
     Args:
-        scores: (P,) of pairs, a query's one after the other.
-        positive: (P,) which are positives.
-        starts: Where each query's pairs begin.
-        sizes: How many it has.
-        n_positives: How many are positives.
+        targets: (N, L).
+        near: (N, K) labels, -1 where there are fewer; a query without any was not looked at.
+        filters: (M, 2) pairs (query, label) that count neither way.
 
     Returns:
-        (P,) slopes.
+        By query, then label.
     """
-    assert n_positives is not None
-    powers = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), sizes))
-    shares = powers / np.repeat(np.add.reduceat(powers, starts), sizes)
-    wanted = positive / np.repeat(np.maximum(n_positives, 1), sizes)
-    return ((shares - wanted) * np.repeat(n_positives > 0, sizes)).astype(np.float32)
+    n, n_labels = targets.shape
+    width = np.int64(n_labels)
+    own = sp.csr_matrix(targets).tocoo()
+    looked = np.asarray((near >= 0).any(axis=1))
+    own_kept = looked[own.row]
+    positives = np.sort(own.row[own_kept] * width + own.col[own_kept])
+    keys = (np.arange(n)[:, None] * width + near)[near >= 0]
+    keys = np.unique(np.concatenate([keys, positives]))
+    if filters is not None and len(filters):
+        keys = keys[~np.isin(keys, filters[:, 0] * width + filters[:, 1])]
+    return Pairs(keys // width, keys % width, _places(keys, positives)[1])

@@ -18,6 +18,10 @@ from umpteen.files import read_json, write_json
 TEXTS_AT_ONCE = 8192
 _END = "\x00"
 _TOKEN = re.compile(rf"[^\W_]+|{_END}")
+LONGEST = 100
+"""Features of a text that are kept, the heaviest by tf-idf: the others are common ones, whose sum
+drowns what a long text is about."""
+UNCUT = 1 << 62
 LONG_TEXT = 64
 """Words of a text, on average, above which pairs of words are left out."""
 
@@ -36,6 +40,8 @@ class Words:
     """Sorted keys of pairs."""
     rarity: NDArray[np.float32]
     """(V,) ln((1 + N) / (1 + texts with the feature)) + 1."""
+    longest: int = LONGEST
+    """Features of a text that are kept, the heaviest."""
 
     @property
     def size(self) -> int:
@@ -91,7 +97,10 @@ class Words:
         return cls(words, keys, rarity.astype(np.float32))
 
     def vectors(self, texts: Sequence[str]) -> sp.csr_matrix:
-        """(N, V) rows of length one: (1 + ln count) * rarity; a text without known words is 0."""
+        """(N, V) rows of length one: (1 + ln count) * rarity; a text without known words is 0.
+
+        Only the ``longest`` heaviest of a text count.
+        """
         blocks = [self._vectors(tokens) for tokens in _tokens(texts)]
         if not blocks:
             return sp.csr_matrix((0, self.size), dtype=np.float32)
@@ -115,11 +124,12 @@ class Words:
         matrix = sp.csr_matrix((ones, (all_rows, columns)), shape=(n, self.size))
         matrix.sum_duplicates()
         matrix.data = (1 + np.log(matrix.data)) * self.rarity[matrix.indices]
-        return unit_rows(matrix)
+        return unit_rows(heaviest(matrix, self.longest))
 
     def save(self, folder: Path) -> None:
         """Write into a folder that exists."""
-        write_json(folder / "words.json", list(self.words))
+        known = {"longest": self.longest, "words": list(self.words)}
+        write_json(folder / "words.json", known)
         np.save(folder / "pairs.npy", self.pairs, allow_pickle=False)
         np.save(folder / "rarity.npy", self.rarity, allow_pickle=False)
 
@@ -130,17 +140,41 @@ class Words:
         Raises:
             RunError: If something is missing or does not fit.
         """
-        listed = read_json(folder / "words.json", error=RunError)
+        known = read_json(folder / "words.json", error=RunError)
+        if isinstance(known, list):  # as it was written when texts were never cut
+            known = {"longest": UNCUT, "words": known}
         try:
+            listed, longest = known["words"], int(known["longest"])
             words = {word: number for number, word in enumerate(listed)}
             pairs = np.load(folder / "pairs.npy", allow_pickle=False)
             rarity = np.load(folder / "rarity.npy", allow_pickle=False)
-            whole = len(words) == len(listed) and rarity.shape == (len(words) + len(pairs),)
-        except (OSError, ValueError, TypeError, EOFError) as error:
+            whole = (
+                longest > 0
+                and len(words) == len(listed)
+                and rarity.shape == (len(words) + len(pairs),)
+            )
+        except (OSError, ValueError, TypeError, EOFError, KeyError) as error:
             raise RunError(f"{folder} cannot be read: {error}; fit it again") from error
         if not whole:
             raise RunError(f"{folder} is damaged: its parts do not fit; fit it again")
-        return cls(words, pairs, rarity)
+        return cls(words, pairs, rarity, longest)
+
+
+def heaviest(matrix: sp.csr_matrix, most: int) -> sp.csr_matrix:
+    """The matrix with the largest values of each row alone; of equal ones the first columns."""
+    counts = np.diff(matrix.indptr)
+    if not len(counts) or counts.max() <= most:
+        return matrix
+    rows = np.repeat(np.arange(len(counts)), counts)
+    cut = np.flatnonzero((counts > most)[rows])
+    order = cut[np.lexsort((-matrix.data[cut], rows[cut]))]
+    starts = np.cumsum(np.where(counts > most, counts, 0))
+    starts -= np.where(counts > most, counts, 0)
+    kept = np.ones(matrix.nnz, bool)
+    kept[cut] = False
+    kept[order[np.arange(len(order)) - starts[rows[order]] < most]] = True
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(counts, most))])
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
 
 
 def unit_rows(matrix: sp.csr_matrix) -> sp.csr_matrix:

@@ -16,8 +16,8 @@ from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
 from umpteen.training.pace import Pace, within_budget
 
-FUSION_SHARE = 0.1
-"""Of a time budget, for each of the two parts of fitting the fused answer."""
+FUSION_SHARE = 0.2
+"""Of a time budget, for fitting the fused answer with its words and memory."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def settle(
         seconds = min(config.fusion.seconds, FUSION_SHARE * 60 * minutes)
         fusion = dataclasses.replace(config.fusion, seconds=seconds)
         config = dataclasses.replace(config, fusion=fusion)
-        reasons += (f"fusion.seconds {seconds:.0f}: a tenth of the {minutes:g} minutes",)
+        reasons += (f"fusion.seconds {seconds:.0f}: a fifth of the {minutes:g} minutes",)
     return Settled(config, reasons, told)
 
 

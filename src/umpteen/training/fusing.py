@@ -25,6 +25,8 @@ from umpteen.runs import RunFolder
 from umpteen.training.prepare import training_splits, with_told_propensity
 
 Say = Callable[[str], None]
+WORDS_SHARE = 0.6
+"""Of the seconds of the whole fit; the memory and the fusion need the others."""
 
 
 def fuse_run(
@@ -69,7 +71,13 @@ def fuse_run(
         return None
     started = time.monotonic()
     predictor = Predictor.load(folder.path, device=device, with_fused=False).as_trained()
-    memory, lexical = learn_parts(predictor, dataset["train"], settings, say=say)
+    memory, lexical = learn_parts(
+        predictor,
+        dataset["train"],
+        settings,
+        seconds=WORDS_SHARE * settings.fusion.seconds,
+        say=say,
+    )
     views = Views(predictor, _remembered(predictor, memory, lexical), lexical)
     held = held_out(
         predictor,
@@ -82,7 +90,7 @@ def fuse_run(
         views,
         held,
         model=folder.model("best").name,
-        seconds=settings.fusion.seconds,
+        seconds=settings.fusion.seconds - (time.monotonic() - started),
         seed=settings.seed,
         say=say,
         tilt=settings.fusion.tilt,
@@ -97,7 +105,7 @@ def fuse_run(
 
 
 def learn_parts(
-    predictor: Predictor, train: Split, settings: RunConfig, *, say: Say
+    predictor: Predictor, train: Split, settings: RunConfig, *, seconds: float, say: Say
 ) -> tuple[Memory | None, Lexical | None]:
     """The memory of training queries, and weights of their words.
 
@@ -105,6 +113,7 @@ def learn_parts(
         predictor: The trained model.
         train: The training queries, without the held-out ones.
         settings: The run's.
+        seconds: How long learning weights of words may take.
         say: Told what is done.
 
     Returns:
@@ -121,8 +130,10 @@ def learn_parts(
             targets,
             predictor.labels.encoder_texts(which),
             filters=train.filters,
-            recipe=LexicalRecipe(seconds=settings.fusion.seconds),
+            recipe=LexicalRecipe(seconds=seconds),
             seed=settings.seed,
+            device=next(predictor.model.parameters()).device,
+            say=say,
         )
     if settings.memory.kept == "none":
         return None, lexical

@@ -74,7 +74,7 @@ def within_budget(
     Returns:
         Settings whose learning rates come down to zero within the budget.
     """
-    aside = 2 * config.fusion.seconds if config.fusion.enabled != "off" else 0.0
+    aside = config.fusion.seconds if config.fusion.enabled != "off" else 0.0
     epochs = epochs_within(pace, config, ROOM * 60 * minutes - spent - aside)
     train = dataclasses.replace(config.train, epochs=epochs)
     reason = (
