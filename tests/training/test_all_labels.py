@@ -263,7 +263,9 @@ def test_every_preset_trains_and_answers(tiny_data, tmp_path, preset):
         by_epoch[line["epoch"] - 1].append(line["loss"])
     for first in range(0, len(by_epoch), EPOCHS):  # each stage learns something
         means = [np.mean(losses) for losses in by_epoch[first : first + EPOCHS]]
-        assert np.mean(means[-2:]) < means[0], means
+        # Without learning this is 0.92 to 1.15, and 1.18 where growing clusters make it harder.
+        share = 1.0 if asked.batches.double_epochs else 0.95
+        assert np.mean(means[-2:]) < share * means[0], means
     last = stages(load_config(preset, quick_settings(preset)))[-1]
     refreshes = sorted((run / "checkpoints").glob("refresh-*"))
     mines = last.pool.scope != "all" and last.pool.negatives > 0
