@@ -169,6 +169,25 @@ def test_what_fits_gets_no_advice_and_what_does_not_gets_what_helps():
     assert peak_bytes(helped, small) <= small.memory or len(plan.advice) > 1
 
 
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_advice_is_what_training_accepts(place):
+    """Several devices only where it takes several, and never with label vectors on the host."""
+    seen = set()
+    for labels in (10**6, 10**7, 3 * 10**7, 10**8, 3 * 10**8, 10**9):
+        for alone, movable in ((False, True), (False, False), (True, True), (True, False)):
+            job = dataclasses.replace(
+                BASE, labels=labels, label_place=place, alone=alone or place == "host",
+                movable=movable,
+            )  # fmt: skip
+            said = " ".join(estimate(job, MACHINES["h100"]).advice)
+            several, host = "GPUs" in said, "label_place=host" in said
+            assert not (several and job.alone)
+            assert not (host and not movable)
+            assert not (host and several)
+            seen |= {"several"} if several else {"host"} if host else set()
+    assert seen == ({"several", "host"} if place == "device" else set())
+
+
 def test_advice_is_not_given_where_nothing_helps():
     huge = dataclasses.replace(BASE, labels=10**10, dim=1024)
     plan = estimate(huge, find_machine("h200", memory_gib=1))
