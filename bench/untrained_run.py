@@ -1,9 +1,10 @@
 """A run folder with an encoder as it came, for timings that do not depend on what was learnt.
 
-    python bench/untrained_run.py ENCODER DATA OUT
+    python bench/untrained_run.py ENCODER DATA OUT [--random-labels]
 
 ENCODER is a Hugging Face folder; it gets two heads of 256. Titles are read, and the label vectors
-of both heads are those of the label titles. Test queries become the run's examples.
+of both heads are those of the label titles, or random ones, which take no encoding: an exact search
+takes as long with either. Test queries become the run's examples.
 """
 
 import argparse
@@ -22,16 +23,20 @@ from umpteen.model.vectors import query_search_vectors
 from umpteen.runs import RunFolder
 
 
-def untrained(folder, data):
+def untrained(folder, data, *, random_labels=False):
     """Model, tokenizer, reading and the label vectors of both heads, side by side."""
     torch.manual_seed(0)
     encoder = TransformerEncoder(load_network(folder))
     heads = ("dual", "classifier")
     model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
     tokenizer = load_tokenizer(folder)
+    reading = Reading("title", 32, data.labels.fingerprint)
+    if random_labels:
+        vectors = torch.nn.functional.normalize(torch.randn(len(data.labels), 2, 256), dim=2)
+        return model, tokenizer, reading, vectors.flatten(1).numpy()
     tokens = encode(data.labels.encoder_texts("title"), tokenizer, max_tokens=32)
     vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets)).numpy()
-    return model, tokenizer, Reading("title", 32, data.labels.fingerprint), vectors
+    return model, tokenizer, reading, vectors
 
 
 def main():
@@ -39,9 +44,12 @@ def main():
     parser.add_argument("encoder")
     parser.add_argument("data")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--random-labels", action="store_true")
     given = parser.parse_args()
     data = load_dataset(given.data)
-    model, tokenizer, reading, vectors = untrained(given.encoder, data)
+    model, tokenizer, reading, vectors = untrained(
+        given.encoder, data, random_labels=given.random_labels
+    )
     place = RunFolder(given.out)
     place.path.mkdir(parents=True)
     place.write_labels(data.labels, np.zeros(len(data.labels), np.int64))
