@@ -126,8 +126,9 @@ class PoolConfig:
     """Further positives per query for the classifier alone."""
     chunk_tokens: int = 32768
     """With scope ``all``: tokens of texts that are encoded, and trained through, at once."""
-    memory_mib: int = 512
-    """With scopes ``all`` and ``bank``: what a block of scores may take."""
+    memory_mib: int = 0
+    """With scopes ``all`` and ``bank``: what a block of scores may take; 0 for 512 on a CPU and
+    1,536 on a GPU."""
     scores: str = "auto"
     """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``,
     ``fp8`` (from queries to labels; coarser, see docs/performance.md), ``auto``: as

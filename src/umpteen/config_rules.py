@@ -48,15 +48,16 @@ MIXED = ("mixup", "label-mixup")
 ABOVE_0 = (
     "data.max_tokens", "data.chunks", "encoder.dim", "encoder.vocabulary", "model.dim",
     "model.dual_temperature", "model.classifier_temperature", "model.neighbours",
-    "pool.positives", "pool.chunk_tokens", "pool.memory_mib", "batches.size",
+    "pool.positives", "pool.chunk_tokens", "batches.size",
     "batches.refresh_epochs", "train.epochs", "validation.every_epochs", "augment.share",
     "augment.walk_steps", "augment.alpha", "memory.most", "fusion.least_queries", "fusion.seconds",
 )  # fmt: skip
 AT_LEAST_0 = (
-    "seed", "pool.negatives", "pool.most_labels", "pool.least_labels", "pool.extra_positives",
-    "batches.cluster_size", "batches.first_refresh", "train.lr_labels", "train.weight_decay",
-    "train.clip_norm", "train.threads", "train.checkpoint_seconds", "validation.most",
-    "validation.patience", "loss.bce", "augment.most_positives", "augment.most_queries",
+    "seed", "pool.memory_mib", "pool.negatives", "pool.most_labels", "pool.least_labels",
+    "pool.extra_positives", "batches.cluster_size", "batches.first_refresh", "train.lr_labels",
+    "train.weight_decay", "train.clip_norm", "train.threads", "train.checkpoint_seconds",
+    "validation.most", "validation.patience", "loss.bce", "augment.most_positives",
+    "augment.most_queries",
 )  # fmt: skip
 NONE_OR_AT_LEAST_0 = ("train.lr_encoder", "train.lr_heads", "fusion.tilt")
 SHARES = (

@@ -8,7 +8,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from umpteen.compute.label_blocks import COPIES, Fresh, fitting_block, streamed_loss
+from umpteen.compute.label_blocks import (
+    COPIES,
+    Fresh,
+    default_memory,
+    fitting_block,
+    streamed_loss,
+)
 from umpteen.compute.label_closed import PLAIN
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
@@ -394,9 +400,8 @@ def test_the_block_follows_from_the_memory():
     assert fitting_block(100, 8, torch.float64, 4 * (1000 + 24) * 640) == 320
     assert fitting_block(100, 8, torch.float32, 4 * (1000 + 24) * 50) == 50
     assert fitting_block(100, 8, torch.float32, 1) == 1
-    assert fitting_block(1024, 256, torch.float32, None) == fitting_block(
-        1024, 256, torch.float32, 1 << 29
-    )
+    assert default_memory(torch.device("cpu")) == 512 << 20
+    assert default_memory(torch.device("cuda", 1)) == 1536 << 20
 
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

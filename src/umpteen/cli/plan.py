@@ -110,7 +110,7 @@ def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dic
         "epochs": train.epochs,
         "frozen": train.frozen,
         "chunk_tokens": pool.chunk_tokens,
-        "block_bytes": pool.memory_mib << 20,
+        "block_bytes": (pool.memory_mib or (1536 if is_gpu else 512)) << 20,
         "label_storage": train.label_storage,
         "label_moments": train.label_moments,
         "label_place": train.label_place,

@@ -34,7 +34,8 @@ from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.types import Positives
 
 PRECISIONS = ("fp32", "bf16", "fp8")
-MEMORY_BYTES = 1 << 29
+MEMORY_BYTES = {"cpu": 1 << 29, "cuda": 3 << 29}
+"""A GPU wants large blocks: each takes the host some fifty calls, whatever its size."""
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
 LABEL_COPIES = 3  # the block's own labels: cast, and their gradient twice
 
@@ -86,7 +87,7 @@ def streamed_loss(
         forward: Weight of queries choosing among labels; labels choosing among queries have the
             rest. Seen from labels a block is whole, so that direction costs no further pass.
         block_size: Labels at once; from the memory if None.
-        memory_bytes: What a block may take, 512 MiB if None: the block has
+        memory_bytes: What a block may take, 512 MiB on a CPU and 1.5 GiB on a GPU if None: it has
             memory / (bytes of a number * (10 B + 3 D)) labels, or more where the objective's
             ``summary`` says how to do with fewer copies. Inputs, their gradients and the P
             positives' scores come on top.
@@ -151,7 +152,7 @@ def streamed_update(
         ignored: (M, 2) pairs that count neither way, or None.
         forward: Weight of queries choosing among labels.
         block_size: Labels at once; from the memory if None.
-        memory_bytes: What a block may take, 512 MiB if None; ``apply_block`` is not counted.
+        memory_bytes: What a block may take; ``apply_block`` is not counted.
         shards: Which labels each rank holds.
         precision: Of the products' factors.
 
@@ -212,25 +213,29 @@ def _prepare(
         stream, copies, label_copies = LabelStream(*given), COPIES, LABEL_COPIES
     if block_size is None:
         block_size = fitting_block(
-            len(queries), labels.shape[1], dtype, memory_bytes,
+            len(queries), labels.shape[1], dtype, memory_bytes or default_memory(labels.device),
             copies=copies, label_copies=label_copies,
         )  # fmt: skip
     stream.size = max(1, min(block_size, len(labels)))
     return queries, stream
 
 
+def default_memory(device: torch.device) -> int:
+    """What a block may take where nobody says."""
+    return MEMORY_BYTES["cuda" if device.type == "cuda" else "cpu"]
+
+
 def fitting_block(
     n_queries: int,
     dim: int,
     dtype: torch.dtype,
-    memory_bytes: int | None,
+    memory_bytes: int,
     *,
     copies: int = COPIES,
     label_copies: int = LABEL_COPIES,
 ) -> int:
     """How many labels at once stay within the memory; see ``streamed_loss``."""
-    memory = MEMORY_BYTES if memory_bytes is None else memory_bytes
-    size = memory // (dtype.itemsize * (copies * n_queries + label_copies * dim))
+    size = memory_bytes // (dtype.itemsize * (copies * n_queries + label_copies * dim))
     even = 2048 if size > 16384 else 64  # matrix products like round numbers
     return max(1, size - size % even if size > even else size)
 

@@ -42,7 +42,7 @@ class AllLabelLoss:
     precision: str
     chunk_tokens: int
     """Padded tokens of label texts in a chunk; queries with more in all are cut likewise."""
-    memory_bytes: int
+    memory_bytes: int | None
     """What a block of scores may take."""
     ranks: Ranks = ONE_RANK
     scores: str | None = None

@@ -41,7 +41,7 @@ class BankLoss:
     labels: TokenStore
     bank: Bank
     precision: str
-    memory_bytes: int
+    memory_bytes: int | None
     """What a block of scores may take."""
     ranks: Ranks = ONE_RANK
     scores: str | None = None

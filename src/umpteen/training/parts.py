@@ -239,7 +239,7 @@ def _loss_of(
             data.labels,
             precision,
             chunk_tokens=s.pool.chunk_tokens,
-            memory_bytes=s.pool.memory_mib << 20,
+            memory_bytes=s.pool.memory_mib << 20 or None,
             ranks=ranks,
             scores=scores,
             label_updates=optimizers.update_labels,
@@ -250,7 +250,7 @@ def _loss_of(
             data.labels,
             bank,
             precision,
-            memory_bytes=s.pool.memory_mib << 20,
+            memory_bytes=s.pool.memory_mib << 20 or None,
             ranks=ranks,
             scores=scores,
         )
