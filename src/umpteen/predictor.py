@@ -116,6 +116,7 @@ class Predictor:
         if model_folder.name == UNTRAINED:
             raise RunError(f"{folder.path} holds no trained model yet; continue it with --resume")
         model, tokenizer, reading = load_model(model_folder, mapped=True)
+        tokenizer = prepare(tokenizer, reading.max_tokens, owned=True)
         labels, counts = folder.read_labels(reading.label_fingerprint)
         place = choose_device(device)
         vectors = load_vectors(model_folder, model)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -21,6 +22,9 @@ class Gate:
 
     def open(self):
         self._open.set()
+
+    def close(self):
+        self._open.clear()
 
     def __call__(self, work):
         assert self._open.wait(10)
@@ -127,6 +131,29 @@ def test_too_much_is_refused_with_a_time_to_come_back():
     found, retry_after = asyncio.run(play())
     assert found == [2 * n for n in range(10)]
     assert retry_after >= 1
+
+
+def test_what_lies_between_batches_counts_when_work_is_accepted():
+    async def play():
+        gate = Gate(open_=True)
+        queue = batcher(gate)
+
+        async def busy(n):
+            await queue.submit(n, 1, seconds=30)
+            time.sleep(0.05)  # the loop has other things to do after every answer
+
+        await asyncio.gather(*(busy(n) for n in range(10)))
+        gate.close()
+        waiting = [asyncio.create_task(queue.submit(n, 1, seconds=30)) for n in range(9)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):  # answers take no time, but nine are 0.2 s away at least
+            await queue.submit(9, 1, seconds=0.1)
+        gate.open()
+        found = await asyncio.gather(*waiting)
+        await queue.close()
+        return found
+
+    assert asyncio.run(play()) == [2 * n for n in range(9)]
 
 
 def test_a_deadline_is_told_and_late_work_is_not_done():

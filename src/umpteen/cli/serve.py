@@ -21,7 +21,7 @@ from umpteen.cli._options import device_option, say, sentences
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name to answer to.")
 @click.option("--batch", default=64, show_default=True, help="Texts answered together.")
 @click.option("--wait-ms", default=2.0, show_default=True, help="A batch's wait for more texts.")
-@click.option("--queue", default=1024, show_default=True, help="Texts that may wait.")
+@click.option("--queue", default=256, show_default=True, help="Texts that may wait.")
 @click.option("--deadline", default=10.0, show_default=True, help="Seconds a request may take.")
 @click.option("--poll", default=1.0, show_default=True, help="Seconds between looks for a new run.")
 @device_option

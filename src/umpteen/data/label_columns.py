@@ -69,11 +69,11 @@ def read_columns(file: Path, listed: bytes) -> tuple[LabelSet, NDArray[np.int64]
         counts = arrays.pop("counts")
         n = len(counts)
         columns = {name: _split(array, n) for name, array in arrays.items()}
-        labels = LabelSet(columns["ids"], columns["titles"], columns.get("contents"))
+        # The digests say that these are the columns of a label set, so of one without doubles.
+        texts = columns["ids"], columns["titles"], columns.get("contents")
+        return LabelSet.checked_before(*texts, about["fingerprint"]), counts
     except (OSError, SafetensorError, ValueError, KeyError):
         return None  # the list can be read instead
-    vars(labels)["fingerprint"] = about["fingerprint"]  # where the property keeps it
-    return labels, counts
 
 
 def _joined(fields: Sequence[str]) -> NDArray[np.uint8]:

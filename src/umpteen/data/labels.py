@@ -43,6 +43,20 @@ class LabelSet:
                 f"label id {double!r} is there twice; every label needs an id of its own"
             )
 
+    @classmethod
+    def checked_before(
+        cls,
+        ids: Sequence[str],
+        titles: Sequence[str],
+        contents: Sequence[str] | None,
+        fingerprint: str,
+    ) -> LabelSet:
+        """A set that was one before: nothing is checked, so ``rows`` are made when first wanted."""
+        labels = cls.__new__(cls)
+        values = {"ids": ids, "titles": titles, "contents": contents, "fingerprint": fingerprint}
+        vars(labels).update(values)
+        return labels
+
     def __len__(self) -> int:
         return len(self.ids)
 

@@ -160,7 +160,7 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ra
     return Ragged(ids, _offsets(lengths))
 
 
-def prepare(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
+def prepare(tokenizer: Tokenizer, max_tokens: int, *, owned: bool = False) -> Tokenizer:
     """A copy that truncates and does not pad; ``encode`` takes such a one without copying again.
 
     Copying goes through the tokenizer's JSON and takes a tenth of a second or more: do it once, not
@@ -169,6 +169,7 @@ def prepare(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
     Args:
         tokenizer: Left as it is; the side it truncates on is kept.
         max_tokens: Longer texts are cut to this, special tokens included.
+        owned: Whether the caller alone has the tokenizer: then it is changed, and not copied.
 
     Returns:
         The tokenizer to encode with.
@@ -193,7 +194,7 @@ def prepare(tokenizer: Tokenizer, max_tokens: int) -> Tokenizer:
     }
     if before == wanted and tokenizer.padding is None:
         return tokenizer
-    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy = tokenizer if owned else Tokenizer.from_str(tokenizer.to_str())
     copy.enable_truncation(**wanted)
     copy.no_padding()
     return copy

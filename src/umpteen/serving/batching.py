@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+IN_TIME = 0.5
+"""Share of its time after which work must be next, as far as one knows: batches get slower too."""
+
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")
 
@@ -36,6 +39,7 @@ class DeadlinePassed(Exception):
 class _Job(Generic[Work, Answer]):
     work: Work
     size: int
+    queued: float
     deadline: float
     future: asyncio.Future[Answer] = field(repr=False)
 
@@ -71,6 +75,7 @@ class Batcher(Generic[Work, Answer]):
         self._enough = asyncio.Event()
         self._queued = self._last = 0  # units in the queue, and in the last batch
         self._pace = 0.0  # seconds per unit, a moving average
+        self._ended = 0.0  # when the last batch was answered
         self.waiting = 0
         """Units in the queue or being answered."""
 
@@ -90,12 +95,13 @@ class Batcher(Generic[Work, Answer]):
             DeadlinePassed: If it was not.
         """
         ahead = self.waiting * self._pace
-        if self.waiting + size > self._queue_size or ahead > seconds:
+        if self.waiting + size > self._queue_size or ahead > seconds * IN_TIME:
             raise Overloaded(max(1, math.ceil(ahead)))
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._jobs.append(_Job(work, size, time.monotonic() + seconds, future))
+        now = time.monotonic()
+        self._jobs.append(_Job(work, size, now, now + seconds, future))
         self.waiting += size
         self._queued += size
         self._more.set()
@@ -157,8 +163,13 @@ class Batcher(Generic[Work, Answer]):
             )
         except Exception as error:  # whoever asked is told, and the queue goes on
             failure = error
-        pace = (time.monotonic() - start) / size
-        self._pace = pace if not self._pace else 0.8 * self._pace + 0.2 * pace
+        # From the last answer on where work was waiting by then: under load what lies between two
+        # batches counts as well.
+        now = time.monotonic()
+        began = max(self._ended, min(job.queued for job in jobs))
+        pace, self._ended = (now - min(start, began)) / size, now
+        old = 0.9**size if self._pace else 0.0  # a large batch tells more than a lone text
+        self._pace = old * self._pace + (1.0 - old) * pace
         self.waiting -= size
         for place, job in enumerate(jobs):
             if job.future.done():

@@ -41,7 +41,7 @@ class Options:
     """Texts that are answered together."""
     wait_seconds: float = 0.002
     """How long a batch waits to become as large as the one before it."""
-    queue_texts: int = 1024
+    queue_texts: int = 256
     """Texts that may wait; a request beyond that is told to come back later."""
     deadline_seconds: float = 10.0
     """What a request may take at most; it may ask for less."""
