@@ -10,7 +10,8 @@ Rows: ``search`` (8,192 queries of 384, k 100), ``bce`` (with a step of plain de
 ``refresh`` and ``epoch`` (2.25 million queries, ``bench/synthetic.py``). 1,305,265 labels where
 nothing else is said; encoders are DistilBERT-sized with random weights.
 
-The plain version, where there is one that takes seconds, runs in the same process. A row that fails
+The plain version runs in the same process (``bench/plain.py`` for the last three); a plain refresh
+is a hundredth of one, without clusters, extrapolated, and a plain epoch its steps. A row that fails
 says why and the others go on. An epoch is ``--steps`` steps after a refresh, extrapolated to all
 of them with a fifth of the refresh, as for a refresh every five epochs. Floors and aims belong to
 one H200. ``plan`` is what ``umpteen plan`` says, and by how much it is off.
@@ -142,14 +143,22 @@ def classifier_row(setting: Setting, name: str, objective: str, code: str) -> It
 def dexml_row(setting: Setting) -> Iterator[Row]:
     """Every label encoded at every step."""
     import all_labels
+    import plain
+    import step
 
     labels, batch, chunk = setting.sized(131_073, 64), setting.sized(3000, 8), 65536
     found = all_labels.dexml_row(labels, batch, setting.device, repeats=3, chunk_tokens=chunk)
     job = unidec_job(setting, labels=labels, batch=batch, classifier=False, scope="all",
                      dim=768, chunk_tokens=chunk, clustered=False)  # fmt: skip
     plan = predicted(job, "step")
+    empty(setting.device)
+    rng = np.random.default_rng(0)
+    pairs = np.column_stack([np.repeat(np.arange(batch), 3), rng.integers(0, labels, 3 * batch)])
+    tokens = step.store(rng, batch), step.store(rng, labels)
+    whole = plain.dexml_step(*tokens, pairs, setting.device, setting.precision)
+    slow = timed(whole, repeats=2, device=setting.device)
     yield Row("dexml", found["work"], found["ms"], found["peak_gib"], found["wall_ms"],
-              plan_ms=plan[0], plan_gib=plan[1])  # fmt: skip
+              slow.ms, slow.gib, *plan)  # fmt: skip
 
 
 def step_row(setting: Setting) -> Iterator[Row]:
@@ -167,28 +176,17 @@ def step_row(setting: Setting) -> Iterator[Row]:
     yield Row("step", work, ours["ms"], ours["gib"], ours["wall"], plain["ms"], plain["gib"], *plan)
 
 
-def whole_rows(setting: Setting) -> Iterator[Row]:
-    """A refresh of everything, then steps on what it left."""
+def our_whole(setting: Setting, data: Any, sizes: Any, parts: Any) -> tuple[Any, float, int, float]:
+    """A refresh, and steps on what it left: its timing, ms a step, steps of an epoch, peak GiB."""
     import step
-    import synthetic
 
     from umpteen.training.refresh import Refresher
 
-    n_queries, n_labels = setting.sized(2_250_000, 64), setting.sized(1_305_265, 64)
-    data = synthetic.load(setting.data) if setting.data else synthetic.generate(n_queries, n_labels)
-    n_queries, n_labels = data.targets.shape
     nothing = np.zeros((0, 2), np.int64)
-    sizes = step.Sizes(setting.sized(1098, 4), setting.sized(3000, 9), n_labels, n_queries)
-    mined = np.zeros((n_queries, 1), np.int32) - 1
-    parts = (data.queries, data.labels, data.targets, mined)
     loop = step.our_loop(sizes, parts, setting.device, setting.precision)
     refresher = Refresher(data.queries, data.labels, data.targets, nothing, lambda _: sizes.batch,
-                          min(step.MINED, n_labels), 0, setting.precision)  # fmt: skip
+                          min(step.MINED, sizes.labels), 0, setting.precision)  # fmt: skip
     refresh = timed(lambda: refresher(loop.model, 0), repeats=1, device=setting.device, warm=0)
-    plan = predicted(unidec_job(setting), "refresh")
-    work = f"refresh, {n_queries:,} queries, {n_labels:,} labels: encode, cluster, mine"
-    yield Row("refresh", work, refresh.ms, refresh.gib, refresh.wall_ms,
-              plan_ms=plan[0], plan_gib=plan[1])  # fmt: skip
     loop.refreshed, loop.clustered = refresh.result, True
     loop.cluster_size = lambda _: sizes.batch
     ticks = loop.ticks()
@@ -200,12 +198,38 @@ def whole_rows(setting: Setting) -> Iterator[Row]:
         next(ticks)
     wait(setting.device)
     each = 1000 * (time.perf_counter() - started) / max(1, steps)
-    total = each * loop.n_batches + refresh.wall_ms / REFRESH_EPOCHS
     ticks.close()
+    return refresh, each, loop.n_batches, max(step.peak(setting.device), refresh.gib)
+
+
+def whole_rows(setting: Setting) -> Iterator[Row]:
+    """A refresh of everything, then steps on what it left."""
+    import plain
+    import step
+    import synthetic
+
+    n_queries, n_labels = setting.sized(2_250_000, 64), setting.sized(1_305_265, 64)
+    data = synthetic.load(setting.data) if setting.data else synthetic.generate(n_queries, n_labels)
+    n_queries, n_labels = data.targets.shape
+    sizes = step.Sizes(setting.sized(1098, 4), setting.sized(3000, 9), n_labels, n_queries)
+    mined = np.zeros((n_queries, 1), np.int32) - 1
+    parts = (data.queries, data.labels, data.targets, mined)
+    refresh, each, n_batches, gib = our_whole(setting, data, sizes, parts)
+    empty(setting.device)
+    slow = plain.refresh_ms(data, setting.device, setting.precision, share=0.01, k=step.MINED)
+    plan = predicted(unidec_job(setting), "refresh")
+    work = f"refresh, {n_queries:,} queries, {n_labels:,} labels: encode, cluster, mine"
+    yield Row("refresh", work, refresh.ms, refresh.gib, refresh.wall_ms, slow,
+              plan_ms=plan[0], plan_gib=plan[1])  # fmt: skip
+    empty(setting.device)
+    few = 5 if setting.scale == 1 else 1
+    one = step.run_plain(sizes, parts, setting.device, setting.precision, few, few)
+    total = each * n_batches + refresh.wall_ms / REFRESH_EPOCHS
     plan = predicted(unidec_job(setting), "epoch")
-    work = f"epoch of {loop.n_batches:,} steps, from {steps} and a fifth of a refresh"
-    gib = max(step.peak(setting.device), refresh.gib)
-    yield Row("epoch", work, total, gib, total, plan_ms=plan[0])
+    steps = min(setting.steps * 5, n_batches - 4)
+    work = f"epoch of {n_batches:,} steps, from {steps} and a fifth of a refresh"
+    slow = one["ms"] * n_batches + slow / REFRESH_EPOCHS
+    yield Row("epoch", work, total, gib, total, slow, one["gib"], plan_ms=plan[0])
 
 
 ROWS: dict[str, Callable[[Setting], Iterator[Row]]] = {
