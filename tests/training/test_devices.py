@@ -10,7 +10,7 @@ import torch
 from small_runs import SETTINGS
 
 from umpteen.build import load_config, resolve_open_settings
-from umpteen.data.pool import Pool
+from umpteen.data.pool import AllLabels, Pool
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training import row_adamw
 from umpteen.training.batch import Batch
@@ -72,15 +72,16 @@ def made_on_device(loop, settings, data):
         most_labels=settings.pool.most_labels,
         extra_positives=settings.pool.extra_positives,
     )
-    maker = DeviceBatchMaker(
-        data.queries, data.labels, pools, torch.device("cpu"), seed=1, encode_labels=True
-    )
+    parts = data.queries, data.labels, pools, torch.device("cpu")
+    everything = AllLabels(train.filtered_targets(), train.filters)
+    maker = DeviceBatchMaker(*parts, seed=1, encode_labels=True, everything=everything)
     maker.negatives = np.random.default_rng(1).integers(
         -1, len(data.labels), (len(data.queries), 4)
     )
     batch = maker.make(loop.plan()[0], 0)
     tokens = Ragged(batch.tokens.ids.to("meta"), batch.tokens.offsets)
-    return Batch(batch.queries, tokens, on_meta(batch.pool))
+    on_host = batch.label_rows, batch.everything
+    return Batch(batch.queries, tokens, on_meta(batch.pool), None, *on_host)
 
 
 @pytest.mark.parametrize("made_there", [False, True], ids=["host batch", "device batch"])

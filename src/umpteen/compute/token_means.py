@@ -28,7 +28,7 @@ def token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) ->
     Returns:
         (B, D). Gradients of both tables are sparse, on a CPU with each row once, ascending.
     """
-    if table.is_cuda or not len(ids):
+    if table.device.type != "cpu" or not len(ids):
         return plain_token_means(table, weights, ids, offsets)
     means: Tensor = _TokenMeans.apply(table, weights, ids, offsets)
     return means
