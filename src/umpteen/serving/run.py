@@ -62,9 +62,9 @@ def serve(options: Options, *, say: Callable[[str], None]) -> None:
         host = f"[{options.host}]" if ":" in options.host else options.host
         say(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
         if shared:
-            from uvicorn.supervisors import Multiprocess
+            from umpteen.serving.workers import Workers
 
-            Multiprocess(config, sockets=[listening]).run()
+            Workers(config, sockets=[listening]).run()
         else:
             # uvicorn finishes its work and then raises the signal again: it ends well.
             for number in (signal.SIGTERM, signal.SIGINT):

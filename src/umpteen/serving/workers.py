@@ -1,0 +1,25 @@
+"""Several worker processes under one parent, which ends even if one of them does not."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from uvicorn.supervisors import Multiprocess
+
+SPARE_SECONDS = 5.0
+"""What a worker may take to end beyond the time for what it had accepted."""
+
+
+class Workers(Multiprocess):
+    """uvicorn's supervisor, but a worker that has not ended in time when told to is killed."""
+
+    def join_all(self) -> None:
+        """Wait for all workers, no longer than the graceful shutdown may take."""
+        end = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + SPARE_SECONDS
+        for worker in self.processes:
+            worker.process.join(max(0.0, end - time.monotonic()))
+            if worker.process.is_alive():
+                logging.getLogger(__name__).warning("worker %s did not end; killed", worker.pid)
+                worker.process.kill()
+                worker.process.join()
