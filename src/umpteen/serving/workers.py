@@ -6,13 +6,29 @@ import logging
 import time
 
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import STARTUP_FAILURE, Process
 
 SPARE_SECONDS = 5.0
 """What a worker may take to end beyond the time for what it had accepted."""
 
 
 class Workers(Multiprocess):
-    """uvicorn's supervisor, but a worker that has not ended in time when told to is killed."""
+    """uvicorn's supervisor, but a worker that has not ended in time when told to is killed.
+
+    Nor are workers asked how they are: while it waits for an answer the parent hears no signal.
+    """
+
+    def keep_subprocess_alive(self) -> None:
+        """Start a worker anew where one has died."""
+        for place, worker in enumerate(self.processes):
+            if self.should_exit.is_set() or worker.process.is_alive():
+                continue
+            worker.join()
+            if worker.exitcode == STARTUP_FAILURE:  # and so would the next
+                self.should_exit.set()
+                return
+            self.processes[place] = Process(self.config, self.sockets)
+            self.processes[place].start()
 
     def join_all(self) -> None:
         """Wait for all workers, no longer than the graceful shutdown may take."""
