@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from training_table import COLUMNS, print_machine, print_table
+from training_table import COLUMNS, best_validation, print_machine, print_table
 
 MORE = (*COLUMNS[:6], "nDCG@5", "RP@5", *COLUMNS[6:])
 
@@ -72,10 +72,7 @@ def main() -> None:
         {
             "variant": f"default, {args.text}",
             "head": head,
-            "validation": max(
-                (e["heads"][head]["nDCG@5"] for e in history if head in e["heads"]),
-                default=float("nan"),
-            ),
+            "validation": best_validation(history, head),
             **report.values,
             "train_s": seconds,
             "train_cpu_s": worked,

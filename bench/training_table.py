@@ -63,11 +63,7 @@ def run_variant(variant: Variant, data, *, device: str, show: bool = True) -> li
         {
             "variant": variant.name,
             "head": head,
-            # The fused head is not there before training is over.
-            "validation": max(
-                (e["heads"][head]["nDCG@5"] for e in history if head in e["heads"]),
-                default=float("nan"),
-            ),
+            "validation": best_validation(history, head),
             **report.values,
             "train_s": seconds,
             "test_s": evaluation,
@@ -75,6 +71,12 @@ def run_variant(variant: Variant, data, *, device: str, show: bool = True) -> li
         }
         for head, report in result.heads.items()
     ]
+
+
+def best_validation(history: list[dict], head: str) -> float:
+    """The best nDCG@5 over epochs; none for the fused head, which comes after training."""
+    found = [entry["heads"][head]["nDCG@5"] for entry in history if head in entry["heads"]]
+    return max(found, default=float("nan"))
 
 
 def print_table(rows: list[dict], columns: Sequence[str] = COLUMNS) -> None:

@@ -111,37 +111,9 @@ def new_loop(
             require_eight_bits(next(model.parameters()).device, f"{key}={get(s, key)}")
     if s.train.frozen:
         freeze_(model)
-    train = data.train
-    targets = train.filtered_targets()
-    # Against all labels there is nothing to draw, so nothing is mined.
-    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
+    targets = data.train.filtered_targets()
     bank = Bank() if s.pool.scope == "bank" else None
-    refresher = Refresher(
-        data.queries,
-        data.labels,
-        targets,
-        train.filters,
-        cluster_size=_cluster_size(s, first_epoch),
-        negatives_kept=mined,
-        seed=s.seed,
-        precision=precision,
-        # On several ranks each encodes its own labels again, and nothing travels.
-        tell_labels=None if bank is None or ranks.world > 1 else bank.fill,
-        first_pass=None if s.batches.search == "auto" else s.batches.search,
-        threads=s.train.threads or torch.get_num_threads(),
-    )
-    assert s.train.lr_encoder is not None
-    assert s.train.lr_heads is not None
-    optimizers = Optimizers(
-        model,
-        lr_encoder=s.train.lr_encoder,
-        lr_heads=s.train.lr_heads,
-        lr_labels=s.train.lr_labels,
-        weight_decay=s.train.weight_decay,
-        label_moments=s.train.label_moments,
-        seed=s.seed,
-        first_label=ranks.shard(model.n_labels).start,
-    )
+    optimizers = _optimizers(s, model, ranks)
     host = None
     if s.train.label_place == "host" and optimizers.rows is not None:
         host = HostTable(model, optimizers.rows)
@@ -150,9 +122,7 @@ def new_loop(
         optimizers=optimizers,
         loss_of=_loss_of(s, data, precision, bank, ranks, optimizers),
         maker=_maker(s, data, model, targets, ranks),
-        refresh=refresh_on_first(refresher, ranks, bank)
-        if s.batches.clustered or mined or bank is not None
-        else None,
+        refresh=_refresh(s, data, targets, precision, first_epoch, bank, ranks),
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -170,6 +140,52 @@ def new_loop(
         host=host,
         ranks=ranks,
     )
+
+
+def _optimizers(s: RunConfig, model: Model, ranks: Ranks) -> Optimizers:
+    assert s.train.lr_encoder is not None
+    assert s.train.lr_heads is not None
+    return Optimizers(
+        model,
+        lr_encoder=s.train.lr_encoder,
+        lr_heads=s.train.lr_heads,
+        lr_labels=s.train.lr_labels,
+        weight_decay=s.train.weight_decay,
+        label_moments=s.train.label_moments,
+        seed=s.seed,
+        first_label=ranks.shard(model.n_labels).start,
+    )
+
+
+def _refresh(
+    s: RunConfig,
+    data: Prepared,
+    targets: sp.csr_matrix,
+    precision: str,
+    first_epoch: int,
+    bank: Bank | None,
+    ranks: Ranks,
+) -> Callable[[Model, int], Refreshed] | None:
+    """What finds clusters, hard negatives and remembered labels; None where nobody wants any."""
+    # Against all labels there is nothing to draw, so nothing is mined.
+    mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
+    if not (s.batches.clustered or mined or bank is not None):
+        return None
+    refresher = Refresher(
+        data.queries,
+        data.labels,
+        targets,
+        data.train.filters,
+        cluster_size=_cluster_size(s, first_epoch),
+        negatives_kept=mined,
+        seed=s.seed,
+        precision=precision,
+        # On several ranks each encodes its own labels again, and nothing travels.
+        tell_labels=None if bank is None or ranks.world > 1 else bank.fill,
+        first_pass=None if s.batches.search == "auto" else s.batches.search,
+        threads=s.train.threads or torch.get_num_threads(),
+    )
+    return refresh_on_first(refresher, ranks, bank)
 
 
 def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
