@@ -102,6 +102,15 @@ def unidec_job(setting: Setting, **changes: Any) -> Any:
     return replace(job, **changes)
 
 
+def attempt(plain: Callable[[], Any], otherwise: Any) -> Any:
+    """A plain version's figures; where it fails, ours are still worth having."""
+    try:
+        return plain()
+    except Exception as error:
+        print(f"plain: {type(error).__name__}: {str(error)[:300]}", flush=True)
+        return otherwise
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
@@ -155,10 +164,14 @@ def dexml_row(setting: Setting) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     pairs = np.column_stack([np.repeat(np.arange(batch), 3), rng.integers(0, labels, 3 * batch)])
     tokens = step.store(rng, batch), step.store(rng, labels)
-    whole = plain.dexml_step(*tokens, pairs, setting.device, setting.precision)
-    slow = timed(whole, repeats=2, device=setting.device)
+
+    def slow() -> tuple[float, float]:
+        whole = plain.dexml_step(*tokens, pairs, setting.device, setting.precision)
+        took = timed(whole, repeats=2, device=setting.device)
+        return took.ms, took.gib
+
     yield Row("dexml", found["work"], found["ms"], found["peak_gib"], found["wall_ms"],
-              slow.ms, slow.gib, *plan)  # fmt: skip
+              *attempt(slow, (None, None)), *plan)  # fmt: skip
 
 
 def step_row(setting: Setting) -> Iterator[Row]:
@@ -216,19 +229,21 @@ def whole_rows(setting: Setting) -> Iterator[Row]:
     parts = (data.queries, data.labels, data.targets, mined)
     refresh, each, n_batches, gib = our_whole(setting, data, sizes, parts)
     empty(setting.device)
-    slow = plain.refresh_ms(data, setting.device, setting.precision, share=0.01, k=step.MINED)
+    rest = setting.device, setting.precision
+    slow = attempt(lambda: plain.refresh_ms(data, *rest, share=0.01, k=step.MINED), None)
     plan = predicted(unidec_job(setting), "refresh")
     work = f"refresh, {n_queries:,} queries, {n_labels:,} labels: encode, cluster, mine"
     yield Row("refresh", work, refresh.ms, refresh.gib, refresh.wall_ms, slow,
               plan_ms=plan[0], plan_gib=plan[1])  # fmt: skip
     empty(setting.device)
     few = 5 if setting.scale == 1 else 1
-    one = step.run_plain(sizes, parts, setting.device, setting.precision, few, few)
+    nothing = {"ms": None, "gib": None}
+    one = attempt(lambda: step.run_plain(sizes, parts, *rest, few, few), nothing)
     total = each * n_batches + refresh.wall_ms / REFRESH_EPOCHS
     plan = predicted(unidec_job(setting), "epoch")
     steps = min(setting.steps * 5, n_batches - 4)
     work = f"epoch of {n_batches:,} steps, from {steps} and a fifth of a refresh"
-    slow = one["ms"] * n_batches + slow / REFRESH_EPOCHS
+    slow = one["ms"] * n_batches + slow / REFRESH_EPOCHS if one["ms"] and slow else None
     yield Row("epoch", work, total, gib, total, slow, one["gib"], plan_ms=plan[0])
 
 

@@ -1,7 +1,7 @@
 """Encoders on packed tokens: time and peak memory of a pass, beside the padded ways.
 
-    python bench/packed.py [--texts 4098] [--repeats 10] [--only distilbert minilm pieces]
-                           [--out rows.json]
+    python bench/packed.py [--texts 4098] [--repeats 10]
+                           [--only distilbert minilm compiled pieces] [--out rows.json]
 
 Rows, for a DistilBERT-sized and a MiniLM-sized network (12 layers of 384) with random weights, on
 texts of 4 to 20 tokens, none of which repeats, forward and backward in training mode, dropout as
@@ -11,9 +11,12 @@ the networks have it, bfloat16 on a GPU and float32 elsewhere:
     packed             what TransformerEncoder does
     packed, planned    the same with the arrays made beforehand, as training does it
     packed, no kernels the same with torch's operations alone
-Then the host's share: planning and, on a GPU, launching. And the kernels one by one (``pieces``),
-beside the plain expression. The floor is six times the weights of all layers times the tokens, at
-790 TFLOP/s, which large bfloat16 products reach on an H200; only printed on a GPU.
+Then the host's share: planning and, on a GPU, launching. ``compiled``, on a GPU: the padded way by
+``torch.compile``, alone and with CUDA graphs, and the packed way as one CUDA graph, which is what
+graphs could save if every batch had the same sizes; ``first s`` is what the first pass took. And
+the kernels one by one (``pieces``), beside the plain expression. The floor is six times the weights
+of all layers times the tokens, at 790 TFLOP/s, which large bfloat16 products reach on an H200; only
+printed on a GPU.
 """
 
 from __future__ import annotations
@@ -133,6 +136,79 @@ def network_rows(name: str, n: int, repeats: int, device: torch.device) -> list[
     return rows
 
 
+def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
+    """What a compiler and graphs make of the same pass; a way that fails says so."""
+    from umpteen.model.encoder import pad, to_device
+    from umpteen.model.transformer import TransformerEncoder
+    from umpteen.types import Ragged
+
+    device = torch.device("cuda")
+    tokens = make_texts(n)
+    encoder = TransformerEncoder(make_network(name)).to(device).train()
+    above = torch.randn(n, encoder.dim, device=device)
+    longer = Ragged(
+        np.concatenate([tokens.ids, np.ones(32, np.int32)]),
+        np.concatenate([tokens.offsets, tokens.offsets[-1:] + 32]),
+    )
+    ids, mask = (to_device(array, device) for array in pad(longer, np.arange(n + 1), pad_id=0))
+    weights, mask = mask[:, :, None].float(), mask.long()
+    planned = Ragged(tokens.ids, tokens.offsets, encoder.plan(tokens))
+
+    def padded(network):
+        hidden = network(input_ids=ids, attention_mask=mask)[0]
+        return ((hidden.float() * weights).sum(1) / weights.sum(1))[:n]
+
+    def stepping(forward):
+        def step() -> None:
+            encoder.network.zero_grad(set_to_none=True)
+            with casts(device):
+                vectors = forward()
+            vectors.backward(above)
+
+        return step
+
+    def compiled(**options):
+        network = torch.compile(encoder.network, **options)
+        return stepping(lambda: padded(network))
+
+    def graphed():
+        step = stepping(lambda: encoder(planned))
+        aside = torch.cuda.Stream()
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        return graph.replay
+
+    ways = {
+        "padded to 32, on the device": lambda: stepping(lambda: padded(encoder.network)),
+        "padded to 32, compiled": lambda: compiled(dynamic=False),
+        "padded to 32, compiled, graphs": lambda: compiled(mode="reduce-overhead", dynamic=False),
+        "packed, planned": lambda: stepping(lambda: encoder(planned)),
+        "packed, planned, one graph": graphed,
+    }
+    rows = []
+    work = f"{name}, compiled"
+    for how, make in ways.items():
+        start = time.perf_counter()
+        try:
+            step = make()
+            step()
+            torch.cuda.synchronize()
+            first = time.perf_counter() - start
+            took, peak = timed(step, repeats=repeats, device=device)
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0][:120]
+            print(f"{how} failed: {type(error).__name__}: {reason}")
+            continue
+        row = {"work": work, "code": how, "ms": took, "peak_gib": peak, "first_s": first}
+        rows.append(row)
+    return rows
+
+
 def host_rows(name, encoder, tokens, planned, above, repeats, device) -> list[dict]:
     """What the host itself does: planning, and launching without waiting for the end."""
     took, _ = timed(lambda: encoder.plan(tokens), repeats=repeats, device=device)
@@ -236,24 +312,29 @@ def main() -> None:
     )
     parser.add_argument("--texts", type=int, default=4098)
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--only", nargs="*", choices=[*NETWORKS, "pieces"])
+    parser.add_argument("--only", nargs="*", choices=[*NETWORKS, "compiled", "pieces"])
     parser.add_argument("--out")
     args = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    wanted = args.only or [*NETWORKS, *(["pieces"] if device.type == "cuda" else [])]
+    cuda = device.type == "cuda"
+    wanted = args.only or [*NETWORKS, *(["compiled", "pieces"] if cuda else [])]
     rows: list[dict] = []
     for name in wanted:
         if name == "pieces":
             rows += piece_rows(args.texts, args.repeats, device)
+        elif name == "compiled":
+            for network in NETWORKS:
+                rows += compiled_rows(network, args.texts, args.repeats)
         else:
             rows += network_rows(name, args.texts, args.repeats, device)
     print(f"torch {torch.__version__}, {device}")
-    print("| work | code | ms | peak GiB | floor ms |")
-    print("|---|---|---|---|---|")
+    print("| work | code | ms | peak GiB | floor ms | first s |")
+    print("|---|---|---|---|---|---|")
     for row in rows:
         floor = f"{row['floor_ms']:.1f}" if "floor_ms" in row else ""
         name = f"| {row['work']} | {row['code']} |"
-        print(f"{name} {row['ms']:.2f} | {row['peak_gib']:.2f} | {floor} |")
+        first = f"{row['first_s']:.1f}" if "first_s" in row else ""
+        print(f"{name} {row['ms']:.2f} | {row['peak_gib']:.2f} | {floor} | {first} |")
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=2))
 

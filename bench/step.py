@@ -1,6 +1,7 @@
 """A UniDEC step at full size, through the parts that train, beside the plain version.
 
     python bench/step.py [--scale 1.0] [--steps 40] [--labels 1305265] [--out row.json]
+    python bench/step.py --profile        # the device's time of a step, kernel by kernel
 
 1,098 queries, a pool of at most 3,000 labels, titles of 12 tokens on average and 32 at most, 1.3
 million labels, a DistilBERT-sized encoder, two heads of 256, decoupled softmax both ways. Data are
@@ -237,6 +238,31 @@ def parts_of_a_step(loop, device: torch.device, steps: int) -> dict[str, float]:
     return medians | dict(zip(names, np.median(phases, axis=0).tolist(), strict=True))
 
 
+def profile(sizes: Sizes, data, device: torch.device, precision: str, steps: int) -> None:
+    """Print what a step's kernels take on the device, the dearest first."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as watch
+
+    ticks = our_loop(sizes, data, device, precision).ticks()
+    for _ in range(10):
+        next(ticks)
+    wait(device)
+    with watch(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(steps):
+            next(ticks)
+        wait(device)
+    ticks.close()
+    events = [event for event in seen.key_averages() if event.self_device_time_total > 0]
+    events.sort(key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in events) / 1000 / steps
+    calls = sum(event.count for event in events) / steps
+    print(f"the device works {total:.2f} ms a step, in {calls:.0f} calls")
+    print("| kernel | ms a step | calls a step |\n|---|---|---|")
+    for event in events[:30]:
+        took = event.self_device_time_total / 1000 / steps
+        print(f"| {event.key[:80]} | {took:.3f} | {event.count / steps:.1f} |")
+
+
 # -- plain -----------------------------------------------------------------------------------------
 
 
@@ -365,6 +391,7 @@ def main() -> None:
     parser.add_argument("--warm", type=int, default=10)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default=None, choices=("bf16", "fp32"))
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -373,6 +400,9 @@ def main() -> None:
     started = time.perf_counter()
     data = synthetic(sizes)
     print(f"{sizes}, {device}, {precision}; data made in {time.perf_counter() - started:.0f} s")
+    if options.profile:
+        profile(sizes, data, device, precision, options.steps)
+        return
     rows = []
     for name in options.rows:
         run = run_ours if name == "ours" else run_plain
