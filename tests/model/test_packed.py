@@ -13,7 +13,7 @@ from umpteen.extras import installed
 from umpteen.model import packed_forward
 from umpteen.model.packed import PACKED, packed_form
 from umpteen.model.packed_forward import encode_packed, plan_packed
-from umpteen.model.transformer import TransformerEncoder
+from umpteen.model.transformer import TransformerEncoder, load_network
 from umpteen.types import Ragged
 
 V, LONGEST = 60, 40
@@ -30,6 +30,8 @@ SMALL_DISTIL = {
 lengths_of_texts = [1, 1, 2, 3, 3, 5, 7, 11, 17, 23, LONGEST, LONGEST]
 needs_triton = pytest.mark.skipif(not installed("triton"), reason="the kernels need triton")
 every_network = pytest.mark.parametrize("name", sorted(PACKED))
+# The kernels see a network taken apart, so one of each way to do that.
+every_form = pytest.mark.parametrize("name", sorted({d: n for n, d in PACKED.items()}.values()))
 every_pooling = pytest.mark.parametrize("pooling", ["mean", "first"])
 
 
@@ -41,10 +43,12 @@ def make(name, **changes):
         options = {**SMALL_DISTIL, **changes}
     else:
         # Those of the RoBERTa kind have two rows of positions that no token gets.
-        extra = 0 if name == "BertModel" else 2
+        extra = 0 if name in ("BertModel", "ElectraModel", "ErnieModel") else 2
         options = {**SMALL, "max_position_embeddings": LONGEST + extra, **changes}
         if extra:
             options = {"pad_token_id": 1, **options}
+        if name == "ElectraModel":
+            options = {"embedding_size": 10, **options}
     network = kind(kind.config_class(**options))
     with torch.no_grad():
         for parameter in network.parameters():
@@ -146,7 +150,7 @@ def test_weights_are_not_kept_twice_where_that_brings_nothing(why, monkeypatch):
 
 
 @needs_triton
-@every_network
+@every_form
 @every_pooling
 def test_the_kernels_equal_padded_forward_and_backward(name, pooling):
     network = make(name).to(DEVICE)
@@ -279,6 +283,45 @@ def test_equal_texts_are_encoded_once_and_share_a_dropout():
         torch.testing.assert_close(found[name], wanted[name], rtol=1e-3, atol=1e-3)
 
 
+def test_equal_texts_are_encoded_once_where_they_are_padded_too():
+    network = transformers.T5EncoderModel(small_t5())
+    texts = make_texts()
+    texts = [*texts, texts[2], texts[0], texts[2]]
+    encoder = TransformerEncoder(network).train()
+    seen = []
+    network.register_forward_pre_hook(
+        lambda _, given, named: seen.append(len(named["input_ids"])), with_kwargs=True
+    )
+    found = encoder(ragged(texts))
+    assert sum(seen) == len(texts) - 3
+    assert torch.equal(found[2], found[-1])  # with one dropout
+    assert torch.equal(found[0], found[-2])
+    encoder.eval()
+    torch.testing.assert_close(encoder(ragged(texts)), padded(network, texts, "mean"))
+    empty = encoder(ragged([texts[0], [], texts[0]]))  # nobody looks for repeats there
+    torch.testing.assert_close(empty[0], empty[2])
+
+
+@pytest.mark.parametrize("saved", ["T5Model", "T5EncoderModel"])
+def test_of_an_encoder_with_a_decoder_the_encoder_is_taken(saved, tmp_path):
+    theirs = getattr(transformers, saved)(small_t5()).eval()
+    theirs.save_pretrained(tmp_path)
+    encoder = TransformerEncoder(load_network(str(tmp_path))).eval()
+    expected = padded(getattr(theirs, "encoder", theirs), make_texts(), "mean")
+    torch.testing.assert_close(encoder(ragged(make_texts())), expected)
+    options = encoder.save(tmp_path / "again")
+    loaded = TransformerEncoder.load(tmp_path / "again", options).eval()
+    assert torch.equal(loaded(ragged(make_texts())), encoder(ragged(make_texts())))
+
+
+def test_a_network_whose_embeddings_are_as_wide_as_its_layers_is_not_projected():
+    network = make("ElectraModel", embedding_size=24).double().eval()
+    assert packed_form(network).project is None
+    assert packed_form(make("ElectraModel")).project is not None
+    found = TransformerEncoder(network)(ragged(make_texts()))
+    torch.testing.assert_close(found, padded(network, make_texts(), "mean"))
+
+
 @every_network
 def test_bfloat16_is_near_and_the_result_is_float32(name):
     network = make(name).eval()
@@ -335,6 +378,12 @@ def test_the_padding_token_within_a_text_is_as_the_library_has_it(name):
     torch.testing.assert_close(found, padded(network, texts, "mean"))
 
 
+def small_t5():
+    return transformers.T5Config(
+        vocab_size=V, d_model=24, d_kv=8, num_layers=2, num_heads=3, d_ff=40, dropout_rate=0.1
+    )
+
+
 class OtherLinear(torch.nn.Linear):
     """As an adapter or a quantized layer would be: not what its weight alone says."""
 
@@ -351,6 +400,19 @@ FOREIGN = {
     "another class": lambda: transformers.AlbertModel(
         transformers.AlbertConfig(**{**SMALL, "embedding_size": 8, "max_position_embeddings": 50})
     ),
+    "DeBERTa": lambda: transformers.DebertaV2Model(
+        transformers.DebertaV2Config(
+            **SMALL,
+            max_position_embeddings=50,
+            relative_attention=True,
+            position_buckets=16,
+            pos_att_type=["p2c", "c2p"],
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+        )
+    ),
+    "the encoder of a T5": lambda: transformers.T5EncoderModel(small_t5()),
+    "tasks beside texts": lambda: make("ErnieModel", use_task_id=True),
     "another activation": lambda: make("BertModel", hidden_act="gelu_new"),
     "another activation of DistilBERT": lambda: make("DistilBertModel", activation="relu"),
     "a decoder": lambda: make("BertModel", is_decoder=True),
@@ -388,12 +450,15 @@ def test_what_is_not_in_the_table_or_unusual_is_not_packed(case):
         found = TransformerEncoder(network, pad_id=pad_id)(ragged(texts))
         expected = padded(network, texts, "mean").to(found.dtype)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    above = torch.randn_like(expected)
+    wanted = {n: g.double() for n, g in gradients(expected, network, above).items()}
+    assert_equal(gradients(found, network, above), wanted, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 class TestOnGpu:
-    @every_network
+    @every_form
     @every_pooling
     @pytest.mark.parametrize("longest", [40, 100, 300])
     def test_bfloat16_on_kernels_is_near_float64(self, name, pooling, longest):

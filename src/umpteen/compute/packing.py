@@ -66,6 +66,17 @@ def pack(tokens: Ragged) -> Packed:
     return Packed(ids[places].astype(np.int64), starts, rank[back])
 
 
+def different(tokens: Ragged) -> tuple[Array, Array]:
+    """The rows of texts without repeats, (M,), and which of these each of the B texts is, (B,).
+
+    All rows where ids lie on a device, which is not asked, or where a text has no token.
+    """
+    lengths = np.diff(tokens.offsets)
+    if not isinstance(tokens.ids, np.ndarray) or not len(lengths) or lengths.min() == 0:
+        return np.arange(len(lengths)), np.arange(len(lengths))
+    return _different(tokens.ids, np.asarray(tokens.offsets), lengths)
+
+
 def _different(ids: Array, offsets: Array, lengths: Array) -> tuple[Array, Array]:
     """The first text of every kind, (M,), and each text's place among these, (B,)."""
     everyone = np.arange(len(lengths))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -90,8 +90,15 @@ class Form:
     layers: tuple[Layer, ...]
     bias: Callable[[int], Tensor] | None = None
     """The longest text's length T to (heads, T, T), which is added to the attention's scores."""
+    project: nn.Linear | None = None
+    """From the embeddings' width to the layers', where these differ."""
     ready: ReadyLayers = field(default_factory=lambda: ReadyLayers(), compare=False)
     """Copies of the layers' weights for few tokens, made when first asked for."""
+
+    @property
+    def width(self) -> int:
+        """Of a token's vector within the layers."""
+        return self.word.embedding_dim if self.project is None else self.project.out_features
 
     @property
     def most_tokens(self) -> int:
@@ -125,12 +132,13 @@ def _activation(config: Any) -> Any:
 
 def _is_plain(form: Form) -> bool:
     """Nothing wrapped (adapters, quantization), nothing pruned, one dtype and device."""
-    width = form.word.embedding_dim
+    width = form.width
     tables = [form.word, form.position, *([] if form.kind is None else [form.kind])]
     whole = [
         m for layer in form.layers for m in (layer.query, layer.key, layer.value, layer.output)
     ]
     linears = [*whole, *(m for layer in form.layers for m in (layer.up, layer.down))]
+    linears += [] if form.project is None else [form.project]
     norms = [form.norm]
     norms += [m for layer in form.layers for m in (layer.attention_norm, layer.output_norm)]
     kinds = ((tables, nn.Embedding), (linears, nn.Linear), (norms, nn.LayerNorm))
@@ -166,6 +174,15 @@ def _bert(network: Any, config: Any) -> Form:
         for layer in network.encoder.layer
     )
     return _form(embeddings, embeddings.token_type_embeddings, config.num_attention_heads, layers)
+
+
+def _electra(network: Any, config: Any) -> Form:
+    # The projection is there only where it changes the width.
+    return replace(_bert(network, config), project=getattr(network, "embeddings_project", None))
+
+
+def _ernie(network: Any, config: Any) -> Form | None:
+    return None if config.use_task_id else _bert(network, config)
 
 
 def _distilbert(network: Any, config: Any) -> Form:
@@ -239,11 +256,15 @@ def _form(
     )
 
 
-PACKED: dict[str, Callable[[Any, Any], Form]] = {
+PACKED: dict[str, Callable[[Any, Any], Form | None]] = {
     "BertModel": _bert,
+    "CamembertModel": _bert,
+    "Data2VecTextModel": _bert,
     "DistilBertModel": _distilbert,
+    "ElectraModel": _electra,
+    "ErnieModel": _ernie,
     "RobertaModel": _bert,
     "XLMRobertaModel": _bert,
     "MPNetModel": _mpnet,
 }
-"""How to take a network apart, by the name of its class."""
+"""How to take a network apart, by the name of its class; None where it is an unusual one."""

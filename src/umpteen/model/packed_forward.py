@@ -53,7 +53,7 @@ def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Pla
             f"{form.most_tokens}; use a smaller data.max_tokens"
         )
     device = form.word.weight.device
-    fits = form.bias is None and form.word.embedding_dim // form.heads <= LONGEST_HEAD
+    fits = form.bias is None and form.width // form.heads <= LONGEST_HEAD
     return make_plan(tokens, device, in_tiles=_runs_kernels(fused, device) and fits)
 
 
@@ -111,12 +111,20 @@ def _embedded(form: Form, plan: Plan) -> tuple[Tensor, Tensor]:
     return word, embedding(plan.places, table)
 
 
+def _projected(form: Form, x: Tensor) -> Tensor:
+    """Tokens' vectors in the layers' width."""
+    if form.project is None:
+        return x
+    return linear(x, form.project.weight.to(x.dtype), form.project.bias.to(x.dtype))
+
+
 def _plain(
     form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
     """All layers with torch's operations."""
     word, position = _embedded(form, plan)
     x = dropout(_norm(word + position, form.norm, dtype), form.rate, training)
+    x = _projected(form, x)
     bias = None if form.bias is None else form.bias(plan.longest)
     for i, layer in enumerate(form.layers):
         weights = _weights(layer, dtype)
@@ -155,7 +163,7 @@ def _few(
 ) -> Tensor:
     """All layers for few tokens on a CPU; equals ``_plain`` without dropout, up to rounding."""
     word, position = _embedded(form, plan)
-    x = _norm(word + position, form.norm, dtype)
+    x = _projected(form, _norm(word + position, form.norm, dtype))
     bias = None if form.bias is None else form.bias(plan.longest)
     last = len(form.layers) - 1
     for i, (layer, ready) in enumerate(zip(form.layers, form.ready(form.layers), strict=True)):
@@ -192,7 +200,7 @@ def _fused(
     word, position = _embedded(form, plan)
     norm = form.norm
     x, _ = add_norm(word, None, position, norm.weight, norm.bias, eps=norm.eps, dtype=dtype)
-    x = dropout(x, form.rate, training)
+    x = _projected(form, dropout(x, form.rate, training))
     weights = _joined_weights(form, dtype)
     seeds = _seeds(form, x.device) if training else [None] * (3 * len(form.layers))
     bias = None if form.bias is None else form.bias(plan.longest)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 
 from umpteen.compute.group_attention import BACKENDS
+from umpteen.compute.packing import different
 from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
@@ -31,9 +32,10 @@ class TransformerEncoder(nn.Module):
 
     What it is for: the best accuracy, on a GPU; small ones (MiniLM) also predict well on a CPU.
     When to take its neighbour: without a GPU or a download, ``bag`` or ``convolution``.
-    Cost: time follows real tokens. BERT, MiniLM, DistilBERT, RoBERTa, XLM-R and MPNet run on packed
-    tokens, without padding (``model/packed.py``); others are sorted by length and padded in a few
-    groups. Packed, equal texts of a call are encoded once: while training they share one dropout.
+    Cost: time follows real tokens. BERT, MiniLM, DistilBERT, RoBERTa, XLM-R, CamemBERT, ELECTRA and
+    MPNet run on packed tokens, without padding (all in ``model/packed.py``); others (DeBERTa, the
+    encoder of a T5, ModernBERT) are sorted by length and padded in a few groups. Equal texts of a
+    call are encoded once: while training they share one dropout.
 
     Args:
         network: A Hugging Face model whose first output is (B, T, dim).
@@ -99,12 +101,13 @@ class TransformerEncoder(nn.Module):
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
-        lengths = np.diff(tokens.offsets)
+        rows, back = different(tokens)
+        lengths = np.diff(tokens.offsets)[rows]
         order = np.argsort(lengths, kind="stable")
         device = next(self.network.parameters()).device
         parts = []
         for group in length_groups(lengths[order]):
-            ids, mask = pad(tokens, order[group], pad_id=self.pad_id)
+            ids, mask = pad(tokens, rows[order[group]], pad_id=self.pad_id)
             token_mask = to_device(mask, device)
             attended = None if mask.all() else token_mask.long()
             with sdpa_kernel(BACKENDS):
@@ -112,9 +115,9 @@ class TransformerEncoder(nn.Module):
                     0
                 ]  # (b, T, dim)
             parts.append(POOLINGS[self.pooling](at_least_float32(hidden), token_mask))
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return torch.cat(parts)[to_device(back, device)]  # (B, dim)
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        return torch.cat(parts)[to_device(places[back], device)]  # (B, dim)
 
     def row_parameters(self) -> list[nn.Parameter]:
         """None: a transformer's token table is trained as a whole."""
@@ -144,22 +147,32 @@ def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
 
 
 def load_network(name: str) -> nn.Module:
-    """A Hugging Face encoder by folder or hub name, in float32.
+    """A Hugging Face encoder by folder or hub name, in float32; of a T5, its encoder.
 
     Raises:
         ConfigError: If it cannot be had.
     """
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
     try:
         with _quiet():
-            network: nn.Module = AutoModel.from_pretrained(name, dtype=torch.float32)
+            config = AutoConfig.from_pretrained(name)
+            kind = AutoModelForTextEncoding if _has_decoder(config) else AutoModel
+            network: nn.Module = kind.from_pretrained(name, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"encoder {name!r} could not be loaded: it is neither a folder with a Hugging Face "
             f"model nor a hub name that can be reached ({_first_line(error)})"
         ) from error
     return network
+
+
+def _has_decoder(config: Any) -> bool:
+    """Whether the library's first class for it would be an encoder with a decoder behind it."""
+    named = getattr(config, "architectures", None) or []
+    # An encoder that was saved alone says that it has none, and is found by its name.
+    alone = any(name.endswith("EncoderModel") for name in named)
+    return alone or bool(getattr(config, "is_encoder_decoder", False))
 
 
 def load_tokenizer(name: str) -> Any:
