@@ -159,11 +159,21 @@ def test_a_saved_scorer_answers_the_same_and_damage_is_a_sentence(tmp_path):
 
 def test_labels_added_since_are_scored_by_their_words():
     lexical, vectors = learn_lexical(TEXTS, targets(), LABELS)
-    scores = lexical.scores(vectors[:4], ["red fox", "nothing known"])
-    assert scores.shape == (4, 7)
-    np.testing.assert_allclose(scores[:, :5], (vectors[:4] @ lexical.weights).toarray())
-    assert scores[0, 5] == pytest.approx(20.0, rel=1e-5)  # the same words
-    assert (scores[:, 6] == 0).all()
-    others = lexical.scores(vectors[:4], ["nothing known", "red fox", "red fox"])
-    np.testing.assert_array_equal(others[:, 5:], scores[:, [6, 5, 5]])
-    np.testing.assert_array_equal(lexical.scores(vectors[:4]), scores[:, :5])
+    texts = [*TEXTS[:3], "a zebra, unheard of"]
+    asked = lexical.words.vectors(texts)
+    np.testing.assert_allclose(lexical.scores(asked), (asked @ lexical.weights).toarray())
+    scores = lexical.scores_of_added(texts, asked, ["red fox", "nothing known"])
+    assert scores.shape == (4, 2)
+    assert scores[0, 0] == pytest.approx(20.0, rel=1e-5)  # the same words
+    assert (scores[:, 1] == 0).all()
+    others = lexical.scores_of_added(texts, asked, ["nothing known", "red fox", "red fox"])
+    np.testing.assert_array_equal(others, scores[:, [1, 0, 0]])
+
+
+def test_words_that_training_has_not_seen_count_for_an_added_label():
+    lexical, _ = learn_lexical(TEXTS, targets(), LABELS)
+    texts = ["zebra unheard", "red zebra", "red fox"]
+    scores = lexical.scores_of_added(texts, lexical.words.vectors(texts), ["unheard zebra", "red"])
+    assert scores[0] == pytest.approx([20.0, 0.0], rel=1e-5)
+    assert 0 < scores[1, 0] < 20
+    assert scores[2, 0] == 0

@@ -130,3 +130,16 @@ def test_a_damaged_vocabulary_is_a_sentence(name, content, tmp_path):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(RunError):
         Words.load(tmp_path)
+
+
+def test_a_grown_vocabulary_sees_new_words_and_the_others_as_before():
+    words = Words.learn(TEXTS)
+    assert words.grown([" ".join(words.words).upper()]) is words
+    grown = words.grown(["Zebra zebra", "unheard"])
+    assert grown.size == words.size + 2
+    assert named(grown, grown.vectors(TEXTS)) == [
+        pytest.approx(row, rel=1e-6) for row in named(words, words.vectors(TEXTS))
+    ]
+    assert named(grown, grown.vectors(["zebra"])) == [{"zebra": pytest.approx(1.0)}]
+    assert grown.grown(["unheard zebra"]) is grown
+    assert Words.learn([]).grown(["zebra"]).vectors(["zebra"]).nnz == 1

@@ -207,6 +207,27 @@ def test_labels_that_were_added_can_be_remembered_and_retired_ones_stay_away(run
     assert "N1" not in model.predict(NOVEL, 40).ids[0]
 
 
+def test_an_added_label_whose_text_is_asked_word_for_word_is_first(run):
+    model = umpteen.Predictor.load(run)
+    texts = ["purple umbrella stand", "velvet", "green cucumber, sliced"]
+    model.live.add([NewLabel(f"N{place}", text) for place, text in enumerate(texts)])
+    top = model.predict(texts, 5)
+    assert [ids[0] for ids in top.ids] == ["N0", "N1", "N2"]
+    for ids in model.predict(["red apple", "old river"], 3).ids:
+        assert not {"N0", "N1", "N2"} & set(ids)
+
+
+def test_a_recipe_of_before_there_was_trust_in_new_labels_is_read(run):
+    file = run / "answers" / "recipe.json"
+    recipe = json.loads(file.read_text())
+    trained = umpteen.Predictor.load(run).predict(["red apple"], 3)
+    for way in recipe["ways"]:
+        assert way["fusion"].pop("untrained")
+    file.write_text(json.dumps(recipe))
+    np.testing.assert_array_equal(umpteen.Predictor.load(run).predict(["red apple"], 3).rows,
+                                  trained.rows)  # fmt: skip
+
+
 def test_a_label_that_nobody_knows_is_a_sentence(run):
     model = umpteen.Predictor.load(run)
     with pytest.raises(DataError, match="umpteen labels add"):

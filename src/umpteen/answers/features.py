@@ -37,25 +37,47 @@ def features(
     Returns:
         Float64.
     """
-    counts = np.zeros(len(candidates))
-    known = candidates.rows < len(label_counts)
-    counts[known] = label_counts[candidates.rows[known]]
+    counts = counts_of(candidates, label_counts)
     frequency = np.log1p(counts)
     columns: list[NDArray[np.float64]] = []
     for view in views:
-        own = _of_view(view, candidates.scores[view].astype(np.float64), candidates)
+        own = _of_view(view, candidates.scores[view].astype(np.float64), candidates, counts > 0)
         columns += [*own, own[0] * frequency]
     return np.stack([*columns, frequency, frequency**2], axis=1)
 
 
+def counts_of(candidates: Candidates, label_counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(C,) training queries of each candidate's label; 0 for a row beyond them."""
+    counts = np.zeros(len(candidates), np.int64)
+    known = candidates.rows < len(label_counts)
+    counts[known] = label_counts[candidates.rows[known]]
+    return counts
+
+
+def no_votes(views: tuple[str, ...]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """(F,) which features are of votes, and what they are of a label that has none."""
+    of_votes, nothing = [], []
+    for view in views:
+        voting = view in ("votes", "word_votes")
+        of_votes += [voting] * PER_VIEW[view]
+        nothing += [np.log(FLOOR) if voting else 0.0] + [0.0] * (PER_VIEW[view] - 1)
+    return np.array([*of_votes, False, False]), np.array([*nothing, 0.0, 0.0])
+
+
 def _of_view(
-    view: str, scores: NDArray[np.float64], candidates: Candidates
+    view: str,
+    scores: NDArray[np.float64],
+    candidates: Candidates,
+    trained: NDArray[np.bool_],
 ) -> list[NDArray[np.float64]]:
     if view in ("votes", "word_votes"):
         return [np.log(scores + FLOOR), (scores > 0).astype(np.float64), scores]
     if view == "words":
         return [log_shares(scores, candidates), scores, (scores != 0).astype(np.float64)]
-    return [scores - of_query(np.maximum, scores, candidates), scores]
+    judged = scores
+    if view == "clf":  # a vector that was never trained must not set the measure
+        judged = np.where(trained, scores, of_query(np.minimum, scores, candidates))
+    return [scores - of_query(np.maximum, judged, candidates), scores]
 
 
 def of_query(

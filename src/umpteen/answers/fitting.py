@@ -21,10 +21,11 @@ from umpteen.answers.calibration import (
 )
 from umpteen.answers.candidates import PARTS, VIEWS, Candidates, best_candidates, look_up
 from umpteen.answers.choosing import METRICS, RULE, better, chosen_way, tilted
-from umpteen.answers.features import of_query
-from umpteen.answers.fusion import FusionModel, fit_fusion
+from umpteen.answers.features import counts_of, of_query
+from umpteen.answers.fusion import FusionModel, fit_fusion, with_trust
 from umpteen.answers.memory import votes
 from umpteen.answers.recipe import Recipe, Voting, Way
+from umpteen.answers.untrained import words_of_texts
 from umpteen.answers.views import Views
 from umpteen.data.dataset import Propensity, Split
 from umpteen.metrics.propensity import inverse_propensities
@@ -131,12 +132,14 @@ def fit_recipe(
     dense = views.predictor.search(held.vectors, 5, head=head, exclude=held.split.filters)
     reference = held.judge(dense)
     singles = best_alone(found, held, reference)
+    alone = _words_of_texts(views, held, found)
     ways: list[Way] = []
     for parts in _combinations(views.names):
         if ways and time.monotonic() - started > seconds:
             say(f"fusion: out of time after {len(ways)} of the combinations of parts")
             break
-        fit = _Fit(found, positive, folds, held, singles, _of_parts(views.names, parts))
+        own = _of_parts(views.names, parts)
+        fit = _Fit(found, positive, folds, held, singles, own, alone, seed)
         ways.append(fit.best_way(tilt))
         say(f"fusion of {', '.join(parts)}: {_in_words(ways[-1].validation)}")
     best = chosen_way([better(way.validation, reference) for way in ways], found.n_queries)
@@ -151,6 +154,16 @@ def fit_recipe(
         f"{found.n_queries} held-out queries, {FOLDS} folds",
         RULE,
     )
+
+
+def _words_of_texts(views: Views, held: Held, found: Candidates) -> NDArray[np.float32] | None:
+    if views.lexical is None:
+        return None
+    words, titles = views.lexical.words, views.predictor.labels.titles
+    rows, places = np.unique(found.rows, return_inverse=True)
+    labels = words.vectors([titles[row] for row in rows.tolist()])
+    pairs = Candidates(found.queries, places, {}, found.n_queries)
+    return words_of_texts(words.vectors(held.texts), labels, pairs)
 
 
 def best_alone(found: Candidates, held: Held, reference: dict[str, float]) -> dict[str, float]:
@@ -227,6 +240,9 @@ class _Fit:
     held: Held
     singles: dict[str, float]
     views: tuple[str, ...]
+    words: NDArray[np.float32] | None
+    """(C,) what words would say of labels that were never trained."""
+    seed: int
 
     def best_way(self, tilt: float | None) -> Way:
         """The model with its best tilt, its probabilities and what it comes to."""
@@ -234,7 +250,7 @@ class _Fit:
         if tilt is None:
             tilt = tilted(scores, self.found, self._rarity(), self.held.judge, self.singles)
         calibration, values = self._calibrated(scores + tilt * self._rarity())
-        model = self._fit(np.ones(self.found.n_queries, bool))
+        model = self._with_trust(np.ones(self.found.n_queries, bool))
         return Way(model, tilt, calibration, values, self._shares(model))
 
     def _fit(self, chosen: NDArray[np.bool_]) -> FusionModel:
@@ -243,11 +259,26 @@ class _Fit:
             self.found.of(chosen), self.positive[kept], self.views, self.held.label_counts
         )
 
+    def _with_trust(self, chosen: NDArray[np.bool_]) -> FusionModel:
+        """The model for labels without training queries too."""
+        kept = chosen[self.found.queries]
+        words = None if self.words is None else self.words[kept]
+        return with_trust(
+            self._fit(chosen),
+            self.found.of(chosen),
+            self.positive[kept],
+            words,
+            self.held.label_counts,
+            seed=self.seed,
+        )
+
     def _cross_fitted(self) -> NDArray[np.float64]:
         """(C,) each query's scores by a model that was fitted on the other folds."""
         scores = np.zeros(len(self.found))
+        untrained = bool((counts_of(self.found, self.held.label_counts) == 0).any())
+        fit = self._with_trust if untrained else self._fit
         for fold in np.unique(self.folds):
-            model = self._fit(self.folds != fold)
+            model = fit(self.folds != fold)
             own = self.found.of(self.folds == fold)
             kept = self.folds[self.found.queries] == fold
             scores[kept] = model.scores(model.features(own, self.held.label_counts))

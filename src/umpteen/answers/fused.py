@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.answers.candidates import Candidates, best_candidates
-from umpteen.answers.features import of_query
+from umpteen.answers.features import counts_of, of_query
 from umpteen.answers.recipe import Recipe, Way
 from umpteen.answers.remembered import Additions, Remembered
 from umpteen.answers.views import DEPTH, Views
@@ -154,10 +154,7 @@ class Fused:
 
     def _rarity(self, found: Candidates) -> NDArray[np.float64]:
         """(C,) ``log_inverse_propensities(label_counts)[rows]``, for these rows alone."""
-        counts = np.zeros(len(found), np.int64)
-        known = found.rows < len(self.label_counts)
-        counts[known] = self.label_counts[found.rows[known]]
-        return self.recipe.log_inverse_propensities(counts)
+        return self.recipe.log_inverse_propensities(counts_of(found, self.label_counts))
 
 
 def _told_of(

@@ -31,39 +31,48 @@ class Lexical:
     words: Words
     weights: sp.csr_matrix
     """(V, L)."""
-    _added: dict[tuple[str, ...], sp.csr_matrix] = field(
+    _added: dict[tuple[str, ...], tuple[Words, sp.csr_matrix]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Word vectors (V, A) of the added labels of the last search."""
+    """Vocabulary and word vectors (V, A) of the added labels of the last search."""
 
     @property
     def n_labels(self) -> int:
         """L."""
         return int(self.weights.shape[1])
 
-    def scores(
-        self, vectors: sp.csr_matrix, added_texts: Sequence[str] = ()
+    def scores(self, vectors: sp.csr_matrix) -> NDArray[np.float32]:
+        """(B, L) dense scores of a block of queries, from their ``words.vectors``."""
+        return (vectors @ self.weights).toarray()
+
+    def scores_of_added(
+        self, texts: Sequence[str], vectors: sp.csr_matrix, added_texts: Sequence[str]
     ) -> NDArray[np.float32]:
-        """(B, L + A) dense scores of a block of queries.
+        """(B, A) dense scores of labels that have no weights.
+
+        They get what every label starts training with, the words of its text at the length
+        ``SCALE``. Words that training has not seen count too: a new label is often a new word.
 
         Args:
+            texts: The queries.
             vectors: (B, V) from ``words.vectors``.
-            added_texts: Texts of A labels that have no weights; they get what every label starts
-                training with, the words of its text at the length ``SCALE``.
+            added_texts: The labels' texts.
 
         Returns:
-            Added labels in the last columns.
+            ``SCALE`` times the cosine of query and label.
         """
-        trained = (vectors @ self.weights).toarray()
         if not added_texts:
-            return trained
-        added = (vectors @ self._words_of(tuple(added_texts))).toarray()
-        return np.concatenate([trained, np.float32(SCALE) * added], axis=1)
+            return np.zeros((vectors.shape[0], 0), np.float32)
+        words, turned = self._words_of(tuple(added_texts))
+        if words is not self.words:
+            vectors = words.vectors(texts)
+        return np.float32(SCALE) * (vectors @ turned).toarray()
 
-    def _words_of(self, texts: tuple[str, ...]) -> sp.csr_matrix:
+    def _words_of(self, texts: tuple[str, ...]) -> tuple[Words, sp.csr_matrix]:
         found = self._added.get(texts)
         if found is None:
-            found = self.words.vectors(texts).T.tocsr()
+            words = self.words.grown(texts)
+            found = words, words.vectors(texts).T.tocsr()
             self._added.clear()
             self._added[texts] = found
         return found

@@ -132,7 +132,9 @@ class Views:
                 near = self.remembered.nearest_by_words(words, self.word_voting.neighbours, now)
                 stored["word_votes"] = _vote(near, targets, self.word_voting)
         if "words" in views and self.lexical is not None and words is not None:
-            dense = self.lexical.scores(words, labels.added_texts)
+            dense = self.lexical.scores(words)
+            added = self.lexical.scores_of_added(texts, words, labels.added_texts)
+            dense = np.concatenate([dense, added], axis=1) if added.size else dense
             tops.append(_only(best_columns(dense, depth).rows, labels.allowed))
         tops += [_only(best_stored(said, depth), labels.allowed) for said in stored.values()]
         if now is not None and self.remembered is not None:

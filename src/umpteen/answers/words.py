@@ -96,6 +96,22 @@ class Words:
         rarity = np.log((1 + len(texts)) / (1 + in_texts)) + 1
         return cls(words, keys, rarity.astype(np.float32))
 
+    def grown(self, texts: Sequence[str]) -> Words:
+        """The vocabulary with the words of some texts that it lacks, as rare as its rarest.
+
+        Features of words stay where they are; those of pairs move up. No pairs are added.
+        """
+        found = dict.fromkeys(word for tokens in _tokens(texts) for word in tokens)
+        new = [word for word in found if word != _END and word not in self.words]
+        if not new:
+            return self
+        before, after = len(self.words), len(self.words) + len(new)
+        words = {**self.words, **{word: before + place for place, word in enumerate(new)}}
+        pairs = self.pairs // max(1, before) * after + self.pairs % max(1, before)
+        rare = np.full(len(new), self.rarity.max(initial=1.0), np.float32)
+        rarity = np.concatenate([self.rarity[:before], rare, self.rarity[before:]])
+        return Words(words, pairs, rarity, self.longest)
+
     def vectors(self, texts: Sequence[str]) -> sp.csr_matrix:
         """(N, V) rows of length one: (1 + ln count) * rarity; a text without known words is 0.
 
