@@ -82,10 +82,11 @@ class Setting:
 
 def predicted(job: Any, what: str) -> tuple[float, float]:
     """Milliseconds and GiB by ``umpteen plan``, of one part of a job on an H200."""
-    from umpteen.plan.estimate import ALWAYS, BETWEEN_STEPS, IN_A_STEP, estimate
+    from umpteen.plan import formulas
+    from umpteen.plan.estimate import ALWAYS, IN_A_STEP, estimate
     from umpteen.plan.machines import find_machine
 
-    parts = ALWAYS | {"step": IN_A_STEP, "refresh": BETWEEN_STEPS}.get(what, IN_A_STEP)
+    parts = ALWAYS | ({what: formulas.refresh_buffers} if what == "refresh" else IN_A_STEP)
     held = sum(formula(job) for formula in parts.values())
     return 1000 * estimate(job, find_machine("h200")).seconds[what], held / 2**30
 
@@ -109,6 +110,15 @@ def attempt(plain: Callable[[], Any], otherwise: Any) -> Any:
     except Exception as error:
         print(f"plain: {type(error).__name__}: {str(error)[:300]}", flush=True)
         return otherwise
+
+
+DEXML = {"classifier": False, "scope": "all", "dim": 768, "chunk_tokens": 65536, "clustered": False}
+
+
+def dexml_job(setting: Setting) -> Any:
+    """The same of a step against all labels."""
+    labels, batch = setting.sized(131_073, 64), setting.sized(3000, 8)
+    return unidec_job(setting, labels=labels, batch=batch, **DEXML)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -155,10 +165,9 @@ def dexml_row(setting: Setting) -> Iterator[Row]:
     import plain
     import step
 
-    labels, batch, chunk = setting.sized(131_073, 64), setting.sized(3000, 8), 65536
+    job = dexml_job(setting)
+    labels, batch, chunk = job.labels, job.batch, job.chunk_tokens
     found = all_labels.dexml_row(labels, batch, setting.device, repeats=3, chunk_tokens=chunk)
-    job = unidec_job(setting, labels=labels, batch=batch, classifier=False, scope="all",
-                     dim=768, chunk_tokens=chunk, clustered=False)  # fmt: skip
     plan = predicted(job, "step")
     empty(setting.device)
     rng = np.random.default_rng(0)
@@ -262,6 +271,7 @@ ROWS: dict[str, Callable[[Setting], Iterator[Row]]] = {
 
 COLUMNS = ("work", "ms", "wall", "plain", "GiB", "plain GiB", "floor", "of it", "aim", "plan ms",
            "plan GiB")  # fmt: skip
+HEADER = "| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS)
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -292,6 +302,9 @@ def compare(new: dict[str, Any], old: dict[str, Any]) -> Iterator[str]:
     """Each row's time and memory over those of the older results."""
     before = {row["name"]: row for row in old["rows"]}
     yield f"{new['commit'][:12]} over {old['commit'][:12]}"
+    for what in ("machine", "torch", "scale"):
+        if new.get(what) != old.get(what):
+            yield f"not alike: {what} {new.get(what)} over {old.get(what)}"
     for row in new["rows"]:
         if row["name"] in before:
             ratios = [
@@ -312,7 +325,7 @@ def empty(device: torch.device) -> None:
 
 def run(setting: Setting, names: list[str]) -> list[Row]:
     """The rows, printed as they come."""
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
+    print(HEADER, flush=True)
     rows = []
     for name in names:
         try:
@@ -349,6 +362,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.load:
         results = json.loads(options.load.read_text())
+        print(HEADER)
+        for row in results["rows"]:
+            print(line(Row(**row), whole=results.get("scale") == 1))
     else:
         device = torch.device(options.device)
         machine = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"

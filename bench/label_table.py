@@ -83,9 +83,9 @@ def visit(options, device: torch.device, storage: str, moments: str):
     """A visit of rows from the host; what a step would hide behind its own work."""
     from umpteen.data.pool import Pool
     from umpteen.model.frugal.bag import BagEncoder
-    from umpteen.model.model import Model
+    from umpteen.model.model import Model, place_model
     from umpteen.training.batch import Batch
-    from umpteen.training.host_table import HostTable, place_model
+    from umpteen.training.host_table import HostTable
     from umpteen.training.row_adamw import RowAdamW
     from umpteen.types import Positives, Ragged
 

@@ -45,13 +45,18 @@ def test_floors_and_aims_are_those_of_whole_sizes_alone(gpu):
 
 def test_results_are_compared_by_row(gpu, monkeypatch, tmp_path, capsys):
     for name, ms in (("old", 40.0), ("new", 30.0)):
-        rows = [{"name": "step", "ms": ms, "gib": None, "plain_ms": 100.0}]
-        (tmp_path / f"{name}.json").write_text(json.dumps({"commit": name * 9, "rows": rows}))
+        rows = [{"name": "step", "work": "a step", "ms": ms, "gib": None, "plain_ms": 100.0}]
+        about = {"commit": name * 9, "torch": name, "scale": 1.0}
+        (tmp_path / f"{name}.json").write_text(json.dumps(about | {"rows": rows}))
     arguments = ["gpu.py", "--load", str(tmp_path / "new.json")]
     arguments += ["--compare", str(tmp_path / "old.json")]
     monkeypatch.setattr("sys.argv", arguments)
     gpu.main()
-    assert "| step | time 0.75 | memory - | plain 1 |" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "| step | time 0.75 | memory - | plain 1 |" in told
+    assert "not alike: torch new over old" in told
+    assert "not alike: scale" not in told
+    assert "| a step | 30 | - | 100 |" in told  # what was kept, as it was printed
 
 
 def test_plans_are_asked_for_every_job_of_the_table(gpu):
@@ -60,6 +65,26 @@ def test_plans_are_asked_for_every_job_of_the_table(gpu):
         ms, gib = gpu.predicted(gpu.unidec_job(whole), what)
         assert 0 < ms < 1e6
         assert 1 < gib < 139
+
+
+@pytest.mark.parametrize(
+    "file", sorted(BENCH.glob("results/gpu-h200-*.json")), ids=lambda f: f.stem
+)
+def test_plans_are_as_near_to_kept_results_as_the_documents_say(gpu, file):
+    """Memory within a quarter, time within a factor of two."""
+    whole = gpu.Setting(torch.device("cpu"), 1.0, 1, None)
+    kept = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
+    unidec, dexml = gpu.unidec_job(whole), gpu.dexml_job(whole)
+    compared = 0
+    for name, job in (("step", unidec), ("dexml", dexml), ("refresh", unidec), ("epoch", unidec)):
+        if name not in kept:
+            continue
+        ms, gib = gpu.predicted(job, "step" if name == "dexml" else name)
+        assert 0.5 < ms / kept[name]["ms"] < 2, name
+        if name != "epoch":  # a refresh's and its steps', whichever is more
+            assert 0.75 < gib / kept[name]["gib"] < 1.25, name
+        compared += 1
+    assert compared
 
 
 def test_two_small_rows_run_on_a_cpu(gpu):

@@ -104,6 +104,31 @@ def test_excluded_pairs_are_not_returned(model):
     np.testing.assert_array_equal(again.rows[1, :2], best.rows[1, 1:])
 
 
+def test_one_index_at_a_time_gives_the_same_answers(model):
+    parts = (model.model, model.tokenizer, model.reading, model.labels, model._vectors)
+    lean = umpteen.Predictor(*parts, model.label_counts, lean=True)
+    for head in (*model.vector_heads, *model.vector_heads):
+        mine, theirs = (one.search(one.vectors(TEXTS), 5, head=head) for one in (lean, model))
+        assert np.array_equal(mine.rows, theirs.rows)
+        assert list(lean._indexes) == [head]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_trained_table_stays_in_its_file(small_run, model):
+    there = umpteen.Predictor.load(small_run, device="cuda")
+    assert there.model.log_scales.is_cuda
+    assert there.model.label_vectors.device.type == "cpu"
+    parts = (there.model, there.tokenizer, there.reading, there.labels)
+    lean = umpteen.Predictor(*parts, model.label_vectors(), there.label_counts, lean=True)
+    lean._vectors = torch.from_numpy(lean._vectors)
+    wanted = model.search(model.vectors(TEXTS), 5, head="combined")
+    for one in (there, lean):
+        found = one.search(one.vectors(TEXTS), 5, head="combined")
+        np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-3, atol=1e-4)
+    assert lean.index("combined").vectors.device.type == "cpu"
+
+
 def test_no_text_gives_no_answer(model):
     top = model.predict([], 5)
     assert top.rows.shape == top.scores.shape == (0, 5)

@@ -26,7 +26,7 @@ from umpteen.index.exact import ExactIndex
 from umpteen.live.book import LabelBook
 from umpteen.live.overlay import LiveLabels
 from umpteen.live.stand_in import with_stand_ins
-from umpteen.model.model import Model
+from umpteen.model.model import Model, place_model
 from umpteen.model.storage import Reading, load_model, load_vectors
 from umpteen.model.vectors import (
     available_heads,
@@ -55,6 +55,8 @@ class Predictor:
         vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
         label_counts: (L,) training queries of each label.
         propensity: Constants to evaluate with instead of the data's own.
+        lean: Whether memory is dearer than time: a head's exact index goes when another head's is
+            made, and torch vectors on another device than the model's visit it block by block.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Predictor:
         vectors: Any,
         label_counts: NDArray[np.int64],
         propensity: Propensity | None = None,
+        *,
+        lean: bool = False,
     ) -> None:
         self.model = model
         self.tokenizer = prepare(tokenizer, reading.max_tokens)  # once: a copy takes 0.1 s
@@ -80,6 +84,7 @@ class Predictor:
         """All parts in one answer, where a run has fitted it; then it is the last head."""
         self._vectors = vectors
         self._indexes: dict[str, LabelIndex] = {}
+        self._lean = lean
 
     @classmethod
     def load(
@@ -121,7 +126,9 @@ class Predictor:
         place = choose_device(device)
         vectors = load_vectors(model_folder, model)
         told = folder.propensity()
-        predictor = cls(model.to(place), tokenizer, reading, labels, vectors, counts, told)
+        # Answers come from the search vectors: the table that was trained stays in its file.
+        model = place_model(model, place, labels_on_host=True)
+        predictor = cls(model, tokenizer, reading, labels, vectors, counts, told)
         if with_indexes and model_folder == folder.model("best"):
             predictor._use_indexes(folder, model_folder)
         book = LabelBook(folder.path, labels, tolerant=tolerant)
@@ -332,10 +339,15 @@ class Predictor:
         if name == FUSED:
             name = self.vector_heads[-1]
         if name not in self._indexes:
+            if self._lean:
+                self._indexes.clear()
             vectors = self._vectors[:, self.columns(name)]
+            device = next(self.model.parameters()).device
+            if self._lean and isinstance(vectors, torch.Tensor) and vectors.device != device:
+                self._indexes[name] = ExactIndex(vectors, device=device)
+                return self._indexes[name]
             if not isinstance(vectors, torch.Tensor):
                 vectors = torch.from_numpy(vectors)  # shared with its file, where it has one
-            device = next(self.model.parameters()).device
             many = len(vectors) >= MANY_LABELS
             if many and device.type == "cpu":
                 # As they lie in the file: not read, checked or copied before they are searched.

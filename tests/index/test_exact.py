@@ -207,3 +207,25 @@ def test_gpu_gives_what_the_cpu_gives(dtype, n_labels, k):
     ]
     assert np.array_equal(answers[0].rows, answers[1].rows)
     assert np.array_equal(answers[0].scores, answers[1].scores)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("columns", [slice(None), slice(3, 9)])
+def test_vectors_on_the_host_visit_the_gpu_and_give_the_same(columns, monkeypatch):
+    monkeypatch.setitem(module.LABELS_PER_BLOCK, "cuda", 1000)
+    rng = np.random.default_rng(5)
+    vectors, queries = integers(rng, 5003, 12)[:, columns], integers(rng, 65, 12)[:, columns]
+    exclude = np.stack([rng.integers(0, 65, 900), rng.integers(0, 5003, 900)], axis=1)
+    there = ExactIndex(torch.from_numpy(vectors), device=torch.device("cuda"))
+    found = there.search(queries, 20, exclude=exclude)
+    wanted = ExactIndex.build(vectors).search(queries, 20, exclude=exclude)
+    assert there.vectors.device.type == "cpu"
+    assert np.array_equal(found.rows, wanted.rows)
+    assert np.array_equal(found.scores, wanted.scores)
+
+
+def test_a_first_pass_over_vectors_that_are_elsewhere_is_refused():
+    vectors = torch.zeros(3, 2, device="meta")
+    with pytest.raises(ConfigError, match="'bfloat16' needs the vectors on cpu"):
+        ExactIndex(vectors, first_pass="bfloat16", device=torch.device("cpu"))

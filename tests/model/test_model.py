@@ -3,9 +3,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from umpteen.compute import encoding
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import ConfigError
+from umpteen.model import vectors
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.model import Model
 from umpteen.model.vectors import (
@@ -18,9 +21,9 @@ from umpteen.model.vectors import (
 V, L, D = 12, 7, 5
 
 
-def make_model(heads=("dual", "classifier"), **options):
+def make_model(heads=("dual", "classifier"), *, n_labels=L, **options):
     torch.manual_seed(0)
-    model = Model(BagEncoder(torch.randn(V, 6)), heads=heads, dim=D, n_labels=L, **options)
+    model = Model(BagEncoder(torch.randn(V, 6)), heads=heads, dim=D, n_labels=n_labels, **options)
     if model.label_vectors is not None:
         torch.nn.init.normal_(model.label_vectors)
     return model.eval()
@@ -96,6 +99,41 @@ def test_the_combined_score_is_the_sum_of_the_two_cosines():
                 for name, expected in (("de", dual), ("clf", classifier)):
                     c = head_columns(model, name)
                     torch.testing.assert_close((queries[i, c] @ labels[j, c])[None], expected)
+
+
+class TablesMade(TorchDispatchMode):
+    """Every storage of a matrix of so many rows that is met meanwhile, by its address."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.seen = rows, {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.ndim == 2 and len(result) == self.rows:
+            storage = result.untyped_storage()
+            self.seen[storage._cdata] = storage  # kept, so that no address comes twice
+        return result
+
+
+@pytest.mark.parametrize("heads", [("dual", "classifier"), ("classifier",)])
+@pytest.mark.parametrize("storage", ["fp32", "bf16"])
+def test_label_search_vectors_are_not_copied_on_the_way(heads, storage, monkeypatch):
+    monkeypatch.setattr(vectors, "ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(encoding, "TEXTS_PER_CHUNK", 16)
+    n = 301
+    model = make_model(heads, label_storage=storage, n_labels=n)
+    store = make_store(n, 1)
+    with TablesMade(n) as made:
+        found = label_search_vectors(model, store)
+    own = model.label_vectors.untyped_storage()._cdata
+    sizes = sorted(kept.nbytes() for key, kept in made.seen.items() if key != own)
+    # What is returned, and the dual head's vectors before they are put there.
+    assert sizes == [4 * n * D] * ("dual" in heads) + [4 * n * D * len(heads)]
+    parts = [torch.nn.functional.normalize(model.label_vectors.detach().float(), dim=1)]
+    if "dual" in heads:
+        parts.insert(0, vectors.encode_texts(model, store, model.dual, precision="fp32"))
+    assert torch.equal(found, torch.cat(parts, dim=1))
 
 
 def test_a_shared_temperature_divides_both_scores_and_learns_from_both():

@@ -59,7 +59,7 @@ def test_the_parts_are_what_is_held(job):
     plan = estimate(job, H200)
     always = sum(plan.device_bytes.get(name, 0) for name in ALWAYS)
     step = sum(plan.device_bytes.get(name, 0) for name in IN_A_STEP)
-    between = sum(plan.device_bytes.get(name, 0) for name in BETWEEN_STEPS)
+    between = max(plan.device_bytes.get(name, 0) for name in BETWEEN_STEPS)
     assert plan.peak_bytes == pytest.approx((always + max(step, between)) * formulas.SLACK)
     assert all(value > 0 for value in plan.device_bytes.values())
     steps = math.ceil(job.queries / job.batch)
@@ -154,8 +154,39 @@ def test_a_large_step_takes_what_was_counted_by_hand():
     tokens = 4098 * 12
     assert formulas.step_tokens(job) == tokens
     assert tokens * formulas.token_bytes(job) == 6 * 5 * tokens * 768 * 2
-    alone = dataclasses.replace(job, mined=0, clustered=False)  # without a refresh between steps
-    assert estimate(alone, H200).peak_bytes / GIB == pytest.approx(9.2, abs=0.8)
+    held = sum(formula(job) for formula in (ALWAYS | IN_A_STEP).values())
+    assert held * formulas.SLACK / GIB == pytest.approx(9.2, abs=0.8)
+
+
+def test_labels_to_search_are_counted_between_steps():
+    """Both heads' vectors, one head's again, and that in bfloat16; or blocks, from the host."""
+    many = dataclasses.replace(BASE, labels=10_000_000, mined=0, clustered=False)
+    held = sum(formula(many) for formula in ALWAYS.values())
+    table = many.labels * many.dim
+    assert estimate(many, H200).peak_bytes > (held + 14 * table) * formulas.SLACK
+    one = dataclasses.replace(many, dual=False)
+    assert formulas.validation_buffers(one) < 7 * table
+    there = dataclasses.replace(many, label_place="host")
+    assert formulas.validation_buffers(there) < 6 * table
+    assert estimate(there, H200).host_bytes["label vectors to search"] == 8 * table
+    assert "label vectors to search" not in estimate(many, H200).host_bytes
+    several = dataclasses.replace(many, gpus=4)  # the first one gets the whole table
+    assert formulas.validation_buffers(several) == formulas.validation_buffers(many) + 4 * table
+
+
+def test_a_refresh_takes_at_least_its_products_and_more_with_more_to_mine():
+    encoding = formulas.encode(BASE, BASE.queries + BASE.labels, 1)
+    products = encoding + 2.0 * BASE.queries * BASE.labels * BASE.dim
+    whole = formulas.refresh_seconds(BASE, H200)
+    assert whole > products / formulas.reached(BASE, H200)
+    assert formulas.refresh_seconds(dataclasses.replace(BASE, mined=300), H200) > whole
+    assert formulas.refresh_seconds(dataclasses.replace(BASE, mined=0), H200) < whole
+
+
+def test_against_all_labels_one_chunk_goes_backward_at_a_time():
+    job = dataclasses.replace(BASE, classifier=False, scope="all", chunk_tokens=8192)
+    assert formulas.backward_tokens(job) == 8192 < formulas.step_tokens(job) == 512 * 12 + 8192
+    assert formulas.backward_tokens(BASE) == formulas.step_tokens(BASE)
 
 
 def test_what_fits_gets_no_advice_and_what_does_not_gets_what_helps():
@@ -173,12 +204,13 @@ def test_what_fits_gets_no_advice_and_what_does_not_gets_what_helps():
 def test_advice_is_what_training_accepts(place):
     """Several devices only where it takes several, and never with label vectors on the host."""
     seen = set()
-    for labels in (10**6, 10**7, 3 * 10**7, 10**8, 3 * 10**8, 10**9):
+    long = {"encoder": ENCODER_SHAPES["bert-large"], "tokens": 512.0, "batch": 100}
+    sizes = [{"labels": n} for n in (10**6, 10**7, 3 * 10**7, 10**8, 10**9)]
+    for size in (*sizes, {**long, "least_labels": 1000}):
         for alone, movable in ((False, True), (False, False), (True, True), (True, False)):
             job = dataclasses.replace(
-                BASE, labels=labels, label_place=place, alone=alone or place == "host",
-                movable=movable,
-            )  # fmt: skip
+                BASE, label_place=place, alone=alone or place == "host", movable=movable, **size
+            )
             said = " ".join(estimate(job, MACHINES["h100"]).advice)
             several, host = "GPUs" in said, "label_place=host" in said
             assert not (several and job.alone)

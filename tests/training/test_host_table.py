@@ -10,9 +10,9 @@ from small_runs import checkpoints, fit, outcome, stop_at
 from umpteen.data.pool import Pool
 from umpteen.errors import ConfigError
 from umpteen.model.frugal.bag import BagEncoder
-from umpteen.model.model import Model
+from umpteen.model.model import Model, place_model
 from umpteen.training.batch import Batch
-from umpteen.training.host_table import HostTable, place_model
+from umpteen.training.host_table import HostTable
 from umpteen.training.row_adamw import RowAdamW
 from umpteen.types import Positives, Ragged
 

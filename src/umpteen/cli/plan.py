@@ -57,8 +57,8 @@ def plan(
     """Say what a run takes, and what to change if it does not fit.
 
     Memory and time come from formulas (src/umpteen/plan/formulas.py), not from a measurement:
-    memory is meant to be right within a fifth, time within a factor of two; docs/plan.md says where
-    they were measured and were not. Exit code 1 means that it does not fit.
+    memory is meant to be right within a quarter, time within a factor of two; docs/plan.md says
+    where they were measured. Exit code 1 means that it does not fit.
     """
     from umpteen.config_rules import refused_on_ranks
     from umpteen.errors import ConfigError

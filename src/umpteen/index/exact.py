@@ -49,6 +49,8 @@ class ExactIndex:
             2 GiB or what 2,048 queries take, if that is less.
         first_pass: "bfloat16", "float8" or None, for none.
         recheck: Whether to search again where the first pass may have missed a near tie.
+        device: Where to multiply, if not where the vectors are: blocks of them visit it, all of
+            them for each 2,048 queries. For vectors that do not fit a GPU; without a first pass.
     """
 
     def __init__(
@@ -58,13 +60,17 @@ class ExactIndex:
         memory_bytes: int | None = None,
         first_pass: str | None = None,
         recheck: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         if memory_bytes is not None and memory_bytes < 1:
             raise ConfigError(f"memory_bytes is {memory_bytes}; give at least 1")
         self.vectors = vectors
-        kind = "cuda" if vectors.is_cuda else "cpu"
+        self.device = vectors.device if device is None else device
+        if first_pass is not None and self.device != vectors.device:
+            raise ConfigError(f"first_pass {first_pass!r} needs the vectors on {self.device}")
+        kind = "cuda" if self.device.type == "cuda" else "cpu"
         self.memory_bytes = memory_bytes or MEMORY_BYTES[kind]
-        if memory_bytes is None and vectors.is_cuda:
+        if memory_bytes is None and kind == "cuda":
             enough = max(64 << 20, 4 * QUERIES_AT_ONCE * len(vectors))
             self.memory_bytes = min(self.memory_bytes, enough)
         self._block = LABELS_PER_BLOCK[kind]
@@ -144,7 +150,7 @@ class ExactIndex:
             ValueError: If a query is not finite, or exclude or allowed is out of bounds.
         """
         given = base.check_search(self, queries, k)
-        given = given.to(device=self.vectors.device, dtype=self.vectors.dtype)
+        given = given.to(device=self.device, dtype=self.vectors.dtype)
         pairs = base.check_exclude(exclude, len(given), self.n_labels)
         retired = base.check_allowed(allowed, self.n_labels)
         keep = min(k, self.n_labels)
@@ -272,7 +278,7 @@ class ExactIndex:
         few = not queries.is_cuda and len(queries) <= FEW_QUERIES
         tall = queries.repeat(2, 1).T if len(queries) == 1 else queries.T  # (D, B or 2)
         for first in range(0, self.n_labels, n_labels):
-            vectors = self.vectors[first : first + n_labels]
+            vectors = self.vectors[first : first + n_labels].to(queries.device)
             scores = out[: len(queries) * len(vectors)].view(len(queries), len(vectors))
             if vectors.dtype == torch.float32 and few:
                 scores.copy_(torch.mm(vectors, tall).T[: len(queries)])

@@ -180,3 +180,14 @@ class Model(nn.Module):
         """Parameters of which a step touches few rows."""
         own = [] if self.label_vectors is None else [self.label_vectors]
         return [*self.encoder.row_parameters(), *own]  # type: ignore[operator]
+
+
+def place_model(model: Model, device: torch.device, *, labels_on_host: bool) -> Model:
+    """Move a model to a device; its label vectors stay where they are if told to."""
+    table = model.label_vectors
+    if not labels_on_host or table is None:
+        return model.to(device)
+    model.label_vectors = None
+    model.to(device)
+    model.label_vectors = table
+    return model

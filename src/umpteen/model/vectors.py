@@ -73,14 +73,29 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
         precision: Of the encoder.
 
     Returns:
-        On the model's device.
+        Where the label vectors are; on the model's device, where it has none of its own.
     """
-    parts = []
+    found: list[Tensor] = []
     if model.dual_head is not None:
-        parts.append(encode_texts(model, tokens, model.dual, precision=precision))
-    if model.label_vectors is not None:
-        parts.append(normalize(classifier_label_vectors(model, tokens, precision=precision), dim=1))
-    return torch.cat(parts, dim=1)
+        found.append(encode_texts(model, tokens, model.dual, precision=precision))
+    if model.label_vectors is None:
+        return found[0]
+    # Written where they are to be, in blocks: of millions of labels a copy on the way is as large
+    # as the label table.
+    device = model.label_vectors.device
+    shape = len(model.label_vectors), len(model.heads) * model.dim
+    whole = torch.empty(shape, dtype=torch.float32, device=device)
+    if found:
+        whole[:, : model.dim] = found.pop()
+    own = whole[:, -model.dim :]
+    if model.label_side == "free":
+        theirs = model.label_vectors.detach()
+    else:
+        theirs = classifier_label_vectors(model, tokens, precision=precision)
+    for start in range(0, len(own), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        own[rows] = normalize(theirs[rows].to(device).float(), dim=1)
+    return whole
 
 
 def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:

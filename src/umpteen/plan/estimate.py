@@ -26,9 +26,12 @@ IN_A_STEP: dict[str, Callable[[Job], float]] = {
 }
 BETWEEN_STEPS: dict[str, Callable[[Job], float]] = {
     "refresh, between steps": formulas.refresh_buffers,
+    "validation, between steps": formulas.validation_buffers,
 }
+"""One after the other."""
 ON_THE_HOST: dict[str, Callable[[Job], float]] = {
     "label vectors and moments": formulas.host_table,
+    "label vectors to search": formulas.host_search,
     "texts": formulas.host_texts,
     "tokens": formulas.host_tokens,
     "targets": formulas.host_targets,
@@ -110,7 +113,7 @@ def peak_bytes(job: Job, machine: Machine) -> float:
     """The most that a device holds; without a GPU, what the host holds is there too."""
     always = sum(formula(job) for formula in ALWAYS.values())
     step = sum(formula(job) for formula in IN_A_STEP.values())
-    between = sum(formula(job) for formula in BETWEEN_STEPS.values())
+    between = max(formula(job) for formula in BETWEEN_STEPS.values())
     host = 0.0 if machine.is_gpu else sum(formula(job) for formula in ON_THE_HOST.values())
     return (always + max(step, between)) * formulas.SLACK + host
 

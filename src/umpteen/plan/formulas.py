@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from umpteen.plan.job import Job
-from umpteen.plan.machines import Machine
+from umpteen.plan.machines import GIB, Machine
 
 POOL_SHARE = 0.65
 """Distinct labels among those drawn: queries of a cluster want the same ones (WordNet-Related,
@@ -18,8 +18,13 @@ SCORE_COPIES = 6
 """(B, C) tensors in float32 alive at once for a head: scores, both directions, their gradients."""
 AGAIN = 1 / 3
 """Of a forward pass: the products that backward makes again, 4 of a layer's 12 h squared."""
+SEARCHED_AT_ONCE, LABELS_IN_BLOCK = 2048, 262_144
+"""Queries and labels whose scores a search on a GPU holds."""
 SLACK = 1.1
 """What the allocator holds beyond what is asked for."""
+HOST_PER_TEXT = 0.6e-6
+"""Seconds that the host takes for a text's tokens and their places in packed chunks, before it can
+launch a chunk (0.6 ms to gather and 1.7 to plan 4,100 texts, of an H200's host)."""
 VECTOR_BYTES = {"fp32": 4, "bf16": 2}
 MOMENT_BYTES = {"fp32": (8, 4), "int8": (2, 12)}
 """For each number of the table, and for each row."""
@@ -116,6 +121,13 @@ def step_tokens(job: Job) -> float:
     return own + pool_labels(job) * job.tokens / job.gpus
 
 
+def backward_tokens(job: Job) -> float:
+    """Tokens that go backward together: against all labels one chunk after the other."""
+    if job.scope != "all":
+        return step_tokens(job)
+    return min(step_tokens(job), float(job.chunk_tokens))
+
+
 def trained_tokens(job: Job) -> float:
     """Tokens that a device encodes with a graph in the whole step, in one go or in chunks."""
     labels = pool_labels(job) if job.dual else 0
@@ -133,7 +145,7 @@ def activations(job: Job) -> float:
     if not shape.frugal:
         size = 2 if job.bf16 else 4
         passing = size * (2.0 * shape.inner + 6 * shape.hidden) + 8.0 * shape.hidden
-    kept = step_tokens(job) * (token_bytes(job) + passing)
+    kept = step_tokens(job) * token_bytes(job) + backward_tokens(job) * passing
     return kept + texts * 4 * (4 * shape.hidden + 6 * job.dim)
 
 
@@ -170,6 +182,24 @@ def refresh_buffers(job: Job) -> float:
     return job.queries * job.dim * 8.0 + labels
 
 
+def validation_buffers(job: Job) -> float:
+    """Between steps, on the first device: all labels' vectors to search with, heads side by side.
+
+    4 bytes a number; of both heads each is searched alone too, with a copy of its own (4) and one
+    in bfloat16 (2). Several devices bring the whole table to the first one. With the table on the
+    host, these vectors are there too; blocks of them visit the device, and the dual head's once.
+    And the scores of 2,048 queries.
+    """
+    heads = job.dual + job.classifier
+    numbers = float(job.labels * job.dim)
+    scores = min(2.0 * GIB, 4.0 * SEARCHED_AT_ONCE * job.labels)
+    if job.label_place == "host" and job.classifier:
+        block = 4.0 * min(job.labels, LABELS_IN_BLOCK) * job.dim * heads
+        return 4 * numbers * job.dual + 2 * block + scores
+    gathered = VECTOR_BYTES[job.label_storage] * job.classifier * (job.gpus > 1)
+    return numbers * ((14 if heads == 2 else 6) + gathered) + scores
+
+
 def refreshes(job: Job) -> bool:
     """Whether there is anything to refresh."""
     return job.clustered or mines(job)
@@ -189,6 +219,12 @@ def host_table(job: Job) -> float:
         return 0.0
     entry, row = MOMENT_BYTES[job.label_moments]
     return job.labels * (job.dim * (entry + VECTOR_BYTES[job.label_storage]) + row)
+
+
+def host_search(job: Job) -> float:
+    """With them, what validation searches: both heads' vectors in float32."""
+    there = job.label_place == "host" and job.classifier
+    return job.labels * job.dim * 4.0 * (job.dual + job.classifier) * there
 
 
 def host_tokens(job: Job) -> float:
@@ -281,17 +317,28 @@ def step_seconds(job: Job, machine: Machine) -> float:
 
 
 def refresh_seconds(job: Job, machine: Machine) -> float:
-    """Encode everything, cluster, and search N x L; the first device does it alone."""
+    """Encode everything, cluster, and search N x L; the first device does it alone.
+
+    Forward passes go over a token's vectors some 20 times a layer. A level of clusters has eight
+    rounds that each read and write all vectors and read them twice more. Of each eight scores of
+    the search a maximum is written and read, and of each query the labels of its best groups are
+    read: eight times the mined ones and as many again, and its own.
+    """
     if not refreshes(job):
         return 0.0
     labels = job.labels if mines(job) and job.dual else 0
-    operations = encode(job, job.queries + labels, 1)
+    texts = job.queries + labels
+    operations = encode(job, texts, 1)
+    moved = 4 * texts * job.tokens * token_bytes(job) * (not job.encoder.frugal)
     levels = math.log2(max(2.0, job.queries / job.batch)) * job.clustered
-    # A level reads all vectors some ten times, to find two centres and to compare with them.
-    moved = levels * 10 * job.queries * job.dim * 4.0
+    moved += levels * 8 * 4 * job.queries * job.dim * 4.0
     if mines(job):
         operations += 2.0 * job.queries * job.labels * job.dim
-    return operations / reached(job, machine) + moved / machine.bandwidth
+        if machine.is_gpu:
+            candidates = 8 * (2 * job.mined + job.positives) * job.dim
+            moved += job.queries * (job.labels + 4.0 * candidates)
+    host = texts * HOST_PER_TEXT * machine.is_gpu * (not job.encoder.frugal)
+    return operations / reached(job, machine) + moved / machine.bandwidth + host
 
 
 def epoch_seconds(job: Job, machine: Machine) -> float:

@@ -187,14 +187,3 @@ class HostTable:
             table = self._optimizer.table(self._parameter)
             for name, part in changed.parts().items():
                 getattr(table, name).index_copy_(0, rows, part)
-
-
-def place_model(model: Model, device: torch.device, *, labels_on_host: bool) -> Model:
-    """Move a model to a device; its label vectors stay on the host if told to."""
-    table = model.label_vectors
-    if not labels_on_host or table is None:
-        return model.to(device)
-    model.label_vectors = None
-    model.to(device)
-    model.label_vectors = table
-    return model

@@ -20,11 +20,10 @@ from umpteen.config import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.evaluation import evaluate
-from umpteen.model.model import Model
+from umpteen.model.model import Model, place_model
 from umpteen.model.storage import Reading
 from umpteen.model.vectors import label_search_vectors
 from umpteen.predictor import Predictor
-from umpteen.training.host_table import place_model
 from umpteen.training.loop import Loop
 from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import Prepared, prepare, training_splits
@@ -160,7 +159,7 @@ def _validate(model: Model, data: Prepared, config: RunConfig, precision: str) -
     labels = data.dataset.labels
     reading = Reading(config.data.text, kept, labels.fingerprint)
     counts = data.dataset.label_counts
-    predictor = Predictor(model, data.tokenizer, reading, labels, vectors, counts)
+    predictor = Predictor(model, data.tokenizer, reading, labels, vectors, counts, lean=True)
     evaluate(
         predictor, data.dataset, split="validation", metrics=["nDCG@5"], tokens=data.validation
     )

@@ -98,7 +98,10 @@ class Selection:
         self.model.eval()  # the loop goes back to training by itself
         vectors = label_search_vectors(self.model, self.data.labels, precision=self.precision)
         labels, counts = self.data.dataset.labels, self.data.dataset.label_counts
-        return Predictor(self.model, self.data.tokenizer, self.reading, labels, vectors, counts)
+        return Predictor(
+            self.model, self.data.tokenizer, self.reading, labels, vectors, counts,
+            lean=True,
+        )  # fmt: skip
 
     def _save(self, predictor: Predictor, at: Position) -> Path:
         place = self.folder.models / f"epoch-{at.epoch:04d}"

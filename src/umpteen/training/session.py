@@ -17,11 +17,11 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.errors import DataError, RunError, TrainingStopped
 from umpteen.files import clear_leftovers, read_json
+from umpteen.model.model import place_model
 from umpteen.model.storage import Reading, load_model
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
-from umpteen.training.host_table import place_model
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.on_ranks import cut_table_, whole_table
