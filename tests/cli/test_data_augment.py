@@ -41,6 +41,18 @@ def test_label_rows_alone_and_a_share_from_the_tail(tiny_data_folder, tmp_path):
     assert (found.targets.getnnz(axis=1) == 1).all()
 
 
+def test_synonyms_are_written_as_copies_of_queries(tiny_data_folder, tmp_path):
+    pytest.importorskip("wordllama")
+    words = ("--method", "synonyms", "--word-share", "1")
+    result = run("augment", tiny_data_folder, tmp_path / "out", *words)
+    assert result.exit_code == 0, result.output
+    found = load_dataset(tmp_path / "out")["train"]
+    half = len(found) // 2
+    assert len(found) == 2 * half
+    assert (found.targets[:half] != found.targets[half:]).nnz == 0
+    assert not set(found.titles[:half]) & set(found.titles[half:])
+
+
 def test_what_a_format_cannot_hold_is_said(tiny_data_folder, tmp_path):
     result = run("augment", tiny_data_folder, tmp_path / "out", "--to", "csv")
     assert result.exit_code == 0
@@ -50,8 +62,13 @@ def test_what_a_format_cannot_hold_is_said(tiny_data_folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--method", "gandalv"), "augmentation 'gandalv' is not known"),
-        (("--share", "2"), "share is 2.0; it must be above 0 and at most 1"),
+        (("--method", "gandalv"), "'gandalv'; it must be one of gandalf, glas, self, walks, syn"),
+        (("--method", "mixup"), "it must be one of gandalf, glas, self, walks, synonyms"),
+        (("--share", "2"), "augment.share must be between 0 and 1, not 2.0"),
+        (("--method", "walks", "--walk-steps", "0"), "augment.walk_steps must be above 0"),
+        (("--restart", "1.5"), "augment.restart must be between 0 and 1"),
+        (("--most-positives", "-3"), "augment.most_positives must be"),
+        (("--validation-share", "2"), "validation.share must be"),
         (("--to", "pdf"), "format 'pdf' is not known"),
     ],
 )

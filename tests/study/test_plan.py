@@ -58,6 +58,7 @@ def test_every_combination_is_a_run_unless_a_switch_is_for_some(file):
         (("[switches.plain]", "[switches.a--b]"), "'a--b' cannot be a file's name"),
         (('data = ["one"]', 'data = ["three"]'), "'three', which is none of one, two"),
         (('presets = ["renee"]', 'presets = ["dpr"]'), "names presets the study does not"),
+        (('path = "two"', 'path = "two"\nqueries = 0'), r"data\.two\.queries is 0; it must"),
         (("seeds = [1, 2]", "seeds = []"), "seeds must be whole numbers"),
         (('path = "two"', "path = 2"), r"data\.two\.path must be text"),
         (('settings = ["data.text=title"]', 'settings = "x"'), "must be a list of texts"),

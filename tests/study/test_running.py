@@ -100,6 +100,20 @@ def test_a_run_is_made_again_when_its_settings_or_its_data_change(study, made, t
     assert running.run_key(study, run, data, "other data") != key
 
 
+def test_a_source_may_keep_a_share_of_its_training_queries(study, tiny_data_folder):
+    whole = load_dataset(tiny_data_folder)
+    source = dataclasses.replace(study.sources[0], queries=0.3)
+    data = running.load_source(source)
+    titles = list(whole["train"].titles)
+    rows = [titles.index(title) for title in data["train"].titles]
+    assert len(rows) == round(0.3 * len(titles))
+    assert rows == sorted(set(rows))
+    assert rows != list(range(len(rows)))
+    assert (data["train"].targets != whole["train"].targets[rows]).nnz == 0
+    assert data["test"].titles == whole["test"].titles
+    assert running.load_source(source)["train"].titles == data["train"].titles
+
+
 def test_an_encoder_counts_by_its_files_and_not_by_its_place(study, tiny_data, tmp_path):
     def key(place, weights):
         folder = tmp_path / place

@@ -6,6 +6,9 @@ import click
 
 from umpteen.cli._options import format_option, say, sentences
 from umpteen.data.augment import SUMMARIES
+from umpteen.errors import ConfigError
+
+WRITTEN = (*SUMMARIES, "synonyms")
 
 # \b keeps click from filling the list into a paragraph.
 HELP = "\n".join(
@@ -17,6 +20,7 @@ HELP = "\n".join(
         "augment.method does the same without a copy.\n",
         "\b\nMethods:",
         *(f"  {name:8} {summary}" for name, summary in SUMMARIES.items()),
+        "  synonyms no label rows: a copy of each query with some of its words replaced",
     ]
 )
 
@@ -47,6 +51,8 @@ HELP = "\n".join(
               help="Count frequent labels on so many of their queries; 0 for all.")  # fmt: skip
 @click.option("--walk-steps", type=int, default=400, show_default=True, help="Of each walk.")
 @click.option("--restart", type=float, default=0.8, show_default=True, help="Of a walk's steps.")
+@click.option("--word-share", type=float, default=0.2, show_default=True,
+              help="Of the words that synonyms replace.")  # fmt: skip
 @click.option("--validation-share", type=float, default=0.03, show_default=True,
               help="Of train to hold out where DATA has no validation split.")  # fmt: skip
 @click.option("--seed", type=int, default=17, show_default=True, help="Decides every draw.")
@@ -69,37 +75,45 @@ def augment(
     most_queries: int,
     walk_steps: int,
     restart: float,
+    word_share: float,
 ) -> None:
     """Write an augmented copy (see HELP)."""
     import dataclasses
 
-    from umpteen.data.augment import rows as augmenting
-    from umpteen.data.augment.graph import GraphOptions, now_and_then
-    from umpteen.data.dataset import hold_out_validation
+    from umpteen.config import AugmentConfig, RunConfig, ValidationConfig
     from umpteen.data.formats import FORMATS, load_dataset
     from umpteen.data.formats.features import losses
     from umpteen.files import atomic_folder
     from umpteen.registry import resolve
+    from umpteen.training.prepare import augmented, training_splits
 
-    part = resolve(FORMATS, to, kind="format")
-    # The folder comes first: an OUT that exists is refused before the work, not after.
-    with atomic_folder(out) as folder:
-        data = load_dataset(path, data_format)
-        data = hold_out_validation(data, share=validation_share, most=2000, seed=seed)
-        found = augmenting.augment(
-            data["train"],
-            data.labels,
+    if method not in WRITTEN:  # training has others, which leave no rows to write
+        raise ConfigError(f"--method is {method!r}; it must be one of {', '.join(WRITTEN)}")
+    config = RunConfig(
+        seed=seed,
+        validation=ValidationConfig(share=validation_share),
+        augment=AugmentConfig(
             method=method,
+            delta=delta,
             rows=rows,
             share=share,
             order=order,
-            options=GraphOptions(delta, most_positives, most_queries, walk_steps, restart, seed),
-            tell=now_and_then(say, "label rows with targets", seconds=2),
-        )
-        made = dataclasses.replace(data, splits={**data.splits, "train": found.split})
+            most_positives=most_positives,
+            most_queries=most_queries,
+            walk_steps=walk_steps,
+            restart=restart,
+            word_share=word_share,
+        ),
+    )
+    part = resolve(FORMATS, to, kind="format")
+    # The folder comes first: an OUT that exists is refused before the work, not after.
+    with atomic_folder(out) as folder:
+        whole = load_dataset(path, data_format)
+        data = training_splits(whole, config)
+        found = augmented(data, config, say=say)
+        splits = {**whole.splits, **data.splits, "train": found.split}
+        made = dataclasses.replace(whole, splits=splits)
         part.write(made, folder)
-    for sentence in found.sentences():
-        say(sentence)
     lost = losses(made, part.HOLDS)
     if lost:
         say(f"{to} cannot hold: {lost}.")

@@ -43,6 +43,8 @@ class Source:
     path: str
     """May name a ``--path`` in braces."""
     settings: tuple[str, ...] = ()
+    queries: float = 1.0
+    """Share of the training queries that are kept, drawn at random; labels and test stay."""
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,9 @@ def _study(values: dict[str, Any], stem: str) -> Study:
             raise ConfigError(f"there is no [{section}.NAME]; a study needs one or more")
     sources = []
     for name, each in values["data"].items():
-        _require_known(each, ("path", "settings"), f"data.{name}.")
-        sources.append(
-            Source(_name(name), _text(each, "path", f"data.{name}."), _texts(each, "settings"))
-        )
+        _require_known(each, ("path", "settings", "queries"), f"data.{name}.")
+        place, settings = _text(each, "path", f"data.{name}."), _texts(each, "settings")
+        sources.append(Source(_name(name), place, settings, _share(each, f"data.{name}.")))
     switches = []
     for name, each in values["switches"].items():
         _require_known(each, ("settings", "presets", "data", "share", "line"), f"switches.{name}.")
@@ -201,6 +202,13 @@ def _text(values: Mapping[str, Any], key: str, prefix: str) -> str:
     if not isinstance(values.get(key), str):
         raise ConfigError(f"{prefix}{key} must be text; it names a folder or file")
     return str(values[key])
+
+
+def _share(values: Mapping[str, Any], prefix: str) -> float:
+    share = values.get("queries", 1.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ConfigError(f"{prefix}queries is {share!r}; it must be above 0 and at most 1")
+    return float(share)
 
 
 def _texts(values: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import gc
 import hashlib
 import json
 import resource
@@ -27,7 +28,7 @@ from umpteen.evaluation import evaluate
 from umpteen.files import digest, read_json, write_json
 from umpteen.report.history import read_history
 from umpteen.runs import RunFolder
-from umpteen.study.plan import Run, Study
+from umpteen.study.plan import Run, Source, Study
 from umpteen.training.reporters import Reporter
 from umpteen.training.run import train
 
@@ -91,7 +92,7 @@ def run_each(
     for number, run in numbered:
         try:
             if data is None or source != run.source.name:
-                data, source = load_dataset(run.source.path), run.source.name
+                data, source = load_source(run.source), run.source.name
                 fingerprint = data_fingerprint(data)
             key = run_key(study, run, data, fingerprint)
             if is_done(out, run, key):
@@ -102,6 +103,20 @@ def run_each(
         except UmpteenError as error:
             say(f"failed: {error}")
             yield f"{run.name}: {error}"
+
+
+def load_source(source: Source) -> Dataset:
+    """A study's data set, with a share of its training queries where that is asked for.
+
+    The draw is the same for every run, whatever its seed. Whole sets keep their order.
+    """
+    data = load_dataset(source.path)
+    if source.queries == 1:
+        return data
+    n = len(data["train"])
+    drawn = np.random.default_rng(0x5B).permutation(n)[: max(1, round(source.queries * n))]
+    splits = {**data.splits, "train": data["train"].select(np.sort(drawn))}
+    return dataclasses.replace(data, splits=splits)
 
 
 def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
@@ -219,6 +234,7 @@ def write_json_in_folder(file: Path, value: Any) -> None:
 
 def _forget_peak() -> None:
     """Count the most memory anew; where the system cannot, later runs include earlier ones."""
+    gc.collect()  # what the run before left behind is not this one's
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with contextlib.suppress(OSError):
