@@ -172,14 +172,21 @@ def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
         return stepping(lambda: padded(network))
 
     def graphed():
-        step = stepping(lambda: encoder(planned))
+        parameters = [p for p in encoder.network.parameters() if p.requires_grad]
+
+        def step() -> None:  # without the accumulating nodes, which remember another stream
+            with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+                vectors = encoder(planned)
+            torch.autograd.grad(vectors, parameters, above, allow_unused=True)
+
         aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(3):
                 step()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=aside):
             step()
         return graph.replay
 
@@ -205,6 +212,7 @@ def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
             print(f"{how} failed: {type(error).__name__}: {reason}")
             continue
         row = {"work": work, "code": how, "ms": took, "peak_gib": peak, "first_s": first}
+        print(row, flush=True)  # a failed capture may end the process
         rows.append(row)
     return rows
 

@@ -154,21 +154,27 @@ class ExactIndex:
         pairs = base.check_exclude(exclude, len(given), self.n_labels)
         retired = base.check_allowed(allowed, self.n_labels)
         keep = min(k, self.n_labels)
-        rows = np.full((len(given), k), -1, np.int64)
-        scores = np.full((len(given), k), -np.inf, np.float32)
-        left = np.arange(len(given))  # queries without a sure answer
-        for attempt in self._attempts():
+        if not len(given):
+            return TopK(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32))
+        first, *others = self._attempts()
+        (rows, scores), unsure = first(given, keep, pairs, retired)
+        left = np.flatnonzero(unsure)  # queries without a sure answer
+        for attempt in others:
             if not len(left):
                 break
-            first = len(left) == len(given)
-            some = given if first else given[torch.from_numpy(left).to(given.device)]
-            few = pairs if first else pairs_of(pairs, left)
-            tops, unsure = attempt(some, keep, few, retired)
-            rows[left, :keep], scores[left, :keep] = tops
+            some = given[torch.from_numpy(left).to(given.device)]
+            tops, unsure = attempt(some, keep, pairs_of(pairs, left), retired)
+            rows[left], scores[left] = tops
             left = left[unsure]
-        if np.isnan(scores).any():
+        # A sum that is a number has no summand that is none: quicker than to look at each.
+        if np.isnan(scores.sum()) and np.isnan(scores).any():
             raise ValueError("queries hold NaN or infinity")
-        rows[np.isneginf(scores)] = -1
+        if np.isneginf(scores[:, -1:]).any():  # the last of a row is its lowest
+            rows[np.isneginf(scores)] = -1
+        if keep < k:
+            more = ((0, 0), (0, k - keep))
+            rows = np.pad(rows, more, constant_values=-1)
+            scores = np.pad(scores, more, constant_values=-np.inf)
         return TopK(rows, scores)
 
     def save(self, folder: str | Path) -> None:

@@ -120,19 +120,22 @@ class TwoPass:
         order = np.argsort(counts, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        held = _send(pairs, device)
-        owners, by_owner = _send(rank, device)[held[:, 0]].sort(stable=True)
+        held, there = _send(pairs, device), _send(rank, device)
+        owners, by_owner = there[held[:, 0]].sort(stable=True)
         labels = held[by_owner, 1]
         counts = counts[order]
         ends = np.concatenate([[0], np.cumsum(counts)])
-        queries = queries[_send(order, device)]
+        queries = queries[_send(order, device)] if len(pairs) else queries
         found = []
         for start, stop, width in self._blocks(counts, k, widen):
             here = slice(int(ends[start]), int(ends[stop]))
             losses = (owners[here] - start, labels[here])
             found.append(self._search(queries[start:stop], k, width, losses, bias))
-        rows, scores, unsure = (torch.cat(part).cpu().numpy() for part in zip(*found, strict=True))
-        return (rows[rank], scores[rank]), unsure[rank]
+        parts = [torch.cat(part) for part in zip(*found, strict=True)]
+        if len(pairs):  # put in the callers' order where that is quick
+            parts = [part[there] for part in parts]
+        rows, scores, unsure = (part.cpu().numpy() for part in parts)
+        return (rows, scores), unsure
 
     def _blocks(self, counts: NDArray[np.int64], k: int, widen: int) -> list[tuple[int, int, int]]:
         """(first query, last + 1, groups to look into); counts, of labels lost, rise."""
