@@ -2,7 +2,12 @@
 
 import pytest
 
-from umpteen.data.augment.neighbours import draw_neighbours, draw_neighbours_file, neighbours
+from umpteen.data.augment.neighbours import (
+    draw_neighbours,
+    draw_neighbours_file,
+    neighbours,
+    neighbours_figure,
+)
 from umpteen.data.dataset import Dataset
 from umpteen.errors import DataError, UmpteenError
 
@@ -45,3 +50,19 @@ def test_the_picture_is_drawn(tmp_path):
     assert "apple" in text
     with pytest.raises(UmpteenError, match=r"must end in \.png or \.svg"):
         draw_neighbours_file(neighbours(DATA, "a"), tmp_path / "a.gif")
+
+
+@pytest.mark.parametrize("n", [1, 4, 11])
+def test_texts_of_the_picture_do_not_lie_on_each_other(n):
+    agg = pytest.importorskip("matplotlib.backends.backend_agg")
+    long = "a rather long text of a label in $, with many words that no box could hold in a line"
+    near = [{"text": long, "weight": 1.0}] * n
+    figure = neighbours_figure({"text": long, "queries": 3, "neighbours": near})
+    canvas = agg.FigureCanvasAgg(figure)
+    canvas.draw()
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in figure.axes[0].texts]
+    assert len(boxes) == n + 1
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1

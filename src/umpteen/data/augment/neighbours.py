@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from umpteen.extras import require
 from umpteen.files import atomic_file
 
 WIDTH = 30
+LINE = 30
+"""Characters in a line of a picture."""
 
 
 def neighbours(dataset: Dataset, label_id: str, *, most: int = 10) -> dict[str, Any]:
@@ -77,10 +80,11 @@ def draw_neighbours(found: dict[str, Any], *, width: int = WIDTH) -> list[str]:
 
 
 def draw_neighbours_file(found: dict[str, Any], path: str | Path) -> None:
-    """Write a picture: neighbours around the label, heavier ones nearer and with thicker lines.
+    """Write a picture: neighbours on both sides of the label, heavier ones with thicker lines.
 
     Args:
-        found: From ``neighbours``.
+        found: From ``neighbours``; the heaviest is drawn at the top of the right side, the next one
+            at the top of the left side, and so on.
         path: A file that ends in .png or .svg.
 
     Raises:
@@ -88,21 +92,36 @@ def draw_neighbours_file(found: dict[str, Any], path: str | Path) -> None:
         MissingExtra: If matplotlib is not installed.
     """
     kind = drawing_kind(path)
-    figures = require("matplotlib.figure", extra="plot")
-    figure = figures.Figure(figsize=(8, 6), layout="constrained")
-    axes = figure.subplots()
-    near: Sequence[dict[str, Any]] = found["neighbours"]
-    angles = np.linspace(0, 2 * np.pi, len(near), endpoint=False)
-    for each, angle in zip(near, angles.tolist(), strict=True):
-        distance = 0.35 + 0.65 * (1 - each["weight"])
-        x, y = distance * np.cos(angle), distance * np.sin(angle)
-        axes.plot([0, x], [0, y], color="0.6", linewidth=0.5 + 5 * each["weight"], zorder=1)
-        axes.text(x, y, f"{each['text']}\n{each['weight']:.2f}", ha="center", va="center", zorder=2,
-                  fontsize=9, bbox={"boxstyle": "round", "fc": "white", "ec": "0.5"})  # fmt: skip
-    axes.text(0, 0, found["text"], ha="center", va="center", zorder=3, weight="bold",
-              bbox={"boxstyle": "round", "fc": "#ffe9b3", "ec": "black"})  # fmt: skip
-    axes.set(xlim=(-1.25, 1.25), ylim=(-1.15, 1.15))
-    axes.axis("off")
-    axes.set_title(f"{found['queries']} training queries; share of them with each neighbour")
+    figure = neighbours_figure(found)
     with atomic_file(Path(path)) as temporary:
         figure.savefig(temporary, format=kind, dpi=150)
+
+
+def neighbours_figure(found: dict[str, Any]) -> Any:
+    """The picture as a figure of matplotlib."""
+    figures = require("matplotlib.figure", extra="plot")
+    near: Sequence[dict[str, Any]] = found["neighbours"]
+    rows = max(3, (len(near) + 1) // 2)
+    figure = figures.Figure(figsize=(10, 1 + 0.8 * rows), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(-1.45, 1.45), ylim=(-rows + 0.5, 0.5))
+    middle = (1 - rows) / 2
+    for place, each in enumerate(near):
+        n_side = (len(near) + 1 - place % 2) // 2
+        x, y = 1 - 2 * (place % 2), middle + (n_side - 1) / 2 - place // 2
+        axes.plot([0, x], [middle, y], color="0.6", linewidth=0.5 + 5 * each["weight"], zorder=1)
+        axes.text(x, y, f"{_in_lines(each['text'])}\n{each['weight']:.2f}", ha="center",
+                  va="center", zorder=2, fontsize=9,
+                  bbox={"boxstyle": "round", "fc": "white", "ec": "0.5"})  # fmt: skip
+    own = {"boxstyle": "round", "fc": "#ffe9b3", "ec": "black"}
+    axes.text(0, middle, _in_lines(found["text"]), ha="center", va="center", zorder=3,
+              weight="bold", bbox=own)  # fmt: skip
+    axes.axis("off")
+    axes.set_title(f"{found['queries']} training queries; share of them with each neighbour")
+    return figure
+
+
+def _in_lines(text: str) -> str:
+    """At most two lines of a width that leaves room beside them; a dollar sign is no formula."""
+    lines = textwrap.wrap(text, LINE, max_lines=2, placeholder=" ...")
+    return "\n".join(lines).replace("$", r"\$")
