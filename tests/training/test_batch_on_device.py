@@ -1,11 +1,16 @@
 """Training on batches that were made on a device: the same losses, and no waiting for a GPU."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from small_runs import SETTINGS
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import umpteen
 from umpteen.build import build_losses, load_config, resolve_open_settings
+from umpteen.compute.dropout import Dropout
 from umpteen.data.pool import Pool
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training.batch import Batch, BatchMaker
@@ -15,6 +20,7 @@ from umpteen.training.prepare import prepare, training_splits
 from umpteen.training.step import batch_loss
 from umpteen.types import Positives, Ragged
 
+PRESETS = Path(umpteen.__file__).parent / "presets"
 CHANGES = ("pool.positives=1", "pool.extra_positives=2", "loss.bce=0.1")
 
 
@@ -98,6 +104,51 @@ def test_a_loop_learns_from_batches_made_on_the_device_and_repeats_itself(tiny_d
     assert np.mean(curves[0][-3:]) < 0.8 * np.mean(curves[0][:3])
 
 
+ASKS = {"_local_scalar_dense", "equal", "masked_select", "nonzero", "unique_dim", "_unique2"}
+ASKS |= {"unique_consecutive"}
+
+
+class Asking(TorchDispatchMode):
+    """Notes every operation whose result the host must know: on a GPU it would wait for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name, kwargs = function._schema.name.removeprefix("aten::"), kwargs or {}
+        masks = name in ("index", "index_put", "index_put_") and any(
+            part is not None and part.dtype == torch.bool for part in args[1]
+        )
+        repeats = name == "repeat_interleave" and kwargs.get("output_size") is None
+        if name in ASKS or masks or repeats:
+            self.seen.append(name)
+        return function(*args, **kwargs)
+
+
+@pytest.mark.parametrize("preset", sorted(p.stem for p in PRESETS.glob("*.toml")))
+def test_no_loss_asks_the_device_for_a_number(preset, tiny_data, tiny_bert, tmp_path, monkeypatch):
+    """The other half of the test for GPUs below, which takes a few of them."""
+    # On a CPU dropout draws by NumPy from a seed that it asks for; GPUs take torch's.
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: torch.dropout(x, self.p, self.training))
+    changes = [] if "frugal" in preset else [f"encoder.name={tiny_bert}"]
+    settings, data, loop = prepared(tiny_data, tmp_path, *changes, preset=preset)
+    loop.model.train()
+    if settings.pool.scope == "batch":
+        plan = getattr(loop.model.encoder, "plan", None)
+        loop.maker = device_maker(settings, data, plan=plan)
+    loop.maker.negatives = np.random.default_rng(0).integers(-1, 40, (loop.n_queries, 6))
+    if loop.bank is not None:
+        loop.refresh(loop.model, 0)
+    batch = loop.maker.make(loop.plan()[0], 0)
+    with Asking() as asking:
+        loop.loss_of(loop.model, batch, 3).backward()
+        seen = list(asking.seen)
+        float(torch.ones(()))
+    assert seen == []
+    assert asking.seen == ["_local_scalar_dense"]  # it would have been noticed
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 class TestOnGpu:
@@ -113,6 +164,8 @@ class TestOnGpu:
             ("depsl", ["model.learn_temperatures=true"]),
             ("supcon-de", ["loss.reduction=pol"]),
             ("renee", []),
+            ("dexml", []),
+            ("unidec", ["train.label_storage=bf16", "train.label_moments=int8"]),
         ],
     )
     def test_a_training_step_does_not_wait(
