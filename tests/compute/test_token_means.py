@@ -26,10 +26,13 @@ def tables(vocabulary: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize(("texts", "vocabulary", "dim", "longest"), SHAPES)
 @pytest.mark.parametrize("function", [token_means, plain_token_means])
-def test_means_are_those_of_a_loop(function, texts, vocabulary, dim, longest):
+@pytest.mark.parametrize("graph", [True, False])
+def test_means_are_those_of_a_loop(function, graph, texts, vocabulary, dim, longest):
     ids, offsets = some_texts(texts, vocabulary, longest)
     table, weights = tables(vocabulary, dim)
-    found = function(table, weights, ids, offsets)
+    with torch.set_grad_enabled(graph):
+        found = function(table, weights, ids, offsets)
+    assert found.requires_grad == graph
     for row, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
         own = ids[start:stop]
         shares = weights[own, 0].softmax(dim=0)

@@ -239,6 +239,9 @@ def test_errors_say_which_text(tmp_path):
         tokenize(["a", "ü", "\ud800"], tokenizer, max_tokens=8, folder=tmp_path)
     with pytest.raises(ConfigError, match="adds 2 special tokens.*at least 3"):
         tokenize(["a"], tokenizer, max_tokens=2, folder=tmp_path)
+    for text, why in ((None, "text 0 is of type NoneType"), ("\udfff", "text 0 holds half")):
+        with pytest.raises(DataError, match=why):
+            encode([text], tokenizer, max_tokens=8)
 
 
 def _tokenize_there(folder, queue, description):

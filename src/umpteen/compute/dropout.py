@@ -20,7 +20,9 @@ class Dropout(nn.Dropout):
 
     def forward(self, input: Tensor) -> Tensor:
         """Any shape to the same."""
-        if not self.training or input.device.type != "cpu" or not 0 < self.p < 1:
+        if not self.training:
+            return input
+        if input.device.type != "cpu" or not 0 < self.p < 1:
             return super().forward(input)
         return input * keep_factors(input, self.p)
 

@@ -30,8 +30,18 @@ def token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) ->
     """
     if table.device.type != "cpu" or not len(ids):
         return plain_token_means(table, weights, ids, offsets)
+    if not torch.is_grad_enabled():  # or a single text would pay for a graph that nobody wants
+        return _means(table, weights, ids, offsets)[0]
     means: Tensor = _TokenMeans.apply(table, weights, ids, offsets)
     return means
+
+
+def _means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, D) means, and (B,) the sums of weights that they were divided by."""
+    scale = weights.view(-1).index_select(0, ids).exp_()  # (T,)
+    totals = _by_text(scale, offsets)
+    means = embedding_bag(ids, table, offsets[:-1], mode="sum", per_sample_weights=scale)
+    return means.div_(totals.unsqueeze(1)), totals
 
 
 def plain_token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
@@ -46,6 +56,8 @@ def plain_token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tens
 def _by_text(scale: Tensor, offsets: Tensor) -> Tensor:
     """(T,) to the sum of each text, (B,)."""
     count = len(offsets) - 1
+    if count == 1:
+        return scale.sum(dim=0, keepdim=True)
     texts = torch.arange(count, device=scale.device)
     text = torch.repeat_interleave(texts, offsets.diff(), output_size=len(scale))
     return torch.zeros(count, dtype=scale.dtype, device=scale.device).index_add(0, text, scale)
@@ -56,10 +68,7 @@ class _TokenMeans(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
-        scale = weights.view(-1).index_select(0, ids).exp_()  # (T,)
-        totals = _by_text(scale, offsets)
-        means = embedding_bag(ids, table, offsets[:-1], mode="sum", per_sample_weights=scale)
-        means.div_(totals.unsqueeze(1))
+        means, totals = _means(table, weights, ids, offsets)
         ctx.save_for_backward(table, weights, ids, offsets, totals, means)
         return means
 

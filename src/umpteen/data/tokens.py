@@ -154,6 +154,10 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ra
         DataError: If a text is not a string or not valid Unicode.
     """
     prepared = prepare(tokenizer, max_tokens)
+    if len(texts) == 1:  # which needs no chunks; finding that out takes as long as its tokens
+        _check(list(texts), 0)
+        ids, lengths = _encode(list(texts), prepared)
+        return Ragged(ids, _offsets(lengths))
     parts = [_encode(part, prepared) for part, _ in _chunks(texts)]
     lengths = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
     ids = np.concatenate([np.empty(0, np.int32), *(part[0] for part in parts)])
