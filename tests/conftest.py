@@ -11,9 +11,13 @@ import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may need the network
+# Read when torch is imported. Things are tiny and workers many: more threads wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():
     # Kernels run in Triton's interpreter where there is no GPU. It is read when one is defined.
     os.environ.setdefault("TRITON_INTERPRET", "1")
+SYNC = os.fsync
+os.fsync = os.fstat  # nobody cuts the power here, and thousands of files would be waited for
 
 N_QUERIES, N_TEST, N_LABELS = 60, 20, 40
 THINGS = [
@@ -28,6 +32,19 @@ FILLERS = ("about", "some", "with", "near", "from", "under", "very", "quite")
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("UMPTEEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Files and folders that are put on the disk for good, by their numbers, in order."""
+    numbers = []
+
+    def sync(handle):
+        SYNC(handle)
+        numbers.append(os.fstat(handle).st_ino)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    return numbers
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,15 @@
-"""A job of several ranks for tests: forks one process per rank and waits for all of them.
+"""Jobs of several ranks for tests: one process forks a job, and the job one process per rank.
 
-Started as a script by ``on_ranks``: it has imported torch and never used it, so that each rank is a
-real process that costs no import of its own. Usage: FILE FUNCTION WORLD FOLDER, where
-FUNCTION(ranks, FOLDER) of FILE is called on every rank.
+``on_ranks`` starts this file as a script, once, and sends it a JSON job per line. It has imported
+torch, with what torch puts off until there is something to differentiate or to optimize, and never
+used it: each rank is a real process that costs no import of its own.
 """
 
+import functools
 import importlib.util
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,26 +17,51 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
+IMPORTS = (
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+    "pytest",
+    "umpteen.training.run",
+)
+"""Done once, for every rank."""
 
 
-def on_ranks(file, function, world, folder, *, patience=120.0, seconds=300) -> list[int]:
+def on_ranks(
+    file, function, world, folder, *, patience=120.0, seconds=300, imports=()
+) -> list[int]:
     """Call a function of a file on ``world`` ranks; the exit codes, what was said in FOLDER/*.said.
 
-    A code below 0 is minus the signal that ended the rank.
+    FUNCTION(ranks, FOLDER) is called on every rank. A code below 0 is minus the signal that ended
+    the rank; SIGALRM ends those that are not done after ``seconds``. Modules that ranks would
+    ``imports`` anyway can be named, so that it is done once.
     """
+    job = {
+        "work": [str(file), function, int(world), str(folder), float(patience), int(seconds)],
+        "environment": {**os.environ, "OMP_NUM_THREADS": "1"},
+        "imports": list(imports),
+    }
+    parent = _parent()
+    parent.stdin.write(json.dumps(job) + "\n")
+    parent.stdin.flush()
+    code = json.loads(parent.stdout.readline())
+    assert code == 0, (code, said(folder))
+    return json.loads((Path(folder) / "codes.json").read_text())
+
+
+@functools.cache
+def _parent() -> subprocess.Popen:
+    """The process that starts jobs; it ends with this one, as its stdin does."""
     import umpteen
 
     source = str(Path(umpteen.__file__).parent.parent)
     path = os.pathsep.join([source, str(HERE), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, __file__, file, function, str(world), str(folder), str(patience)],
+    return subprocess.Popen(
+        [sys.executable, __file__],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=seconds,
     )
-    assert done.returncode == 0, done.stderr
-    return [int(code) for code in done.stdout.split()]
 
 
 def said(folder) -> str:
@@ -47,26 +75,21 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def child(work, rank, world, port, folder, patience) -> None:
-    import torch
-
-    from umpteen.compute.sharding import start_ranks
-
-    out = os.open(Path(folder) / f"{world}-{rank}.said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def speak_to(file) -> None:
+    """Let this process's stdout and stderr go to a file."""
+    out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    os.environ.update(
-        RANK=str(rank),
-        WORLD_SIZE=str(world),
-        LOCAL_RANK=str(rank),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-    )
+
+
+def forked(work, *given) -> int:
+    """The id of a process that calls a function and ends with code 0, or 1 if it raises."""
+    process = os.fork()
+    if process:
+        return process
     code = 1
     try:
-        ranks = start_ranks(torch.device("cpu"), patience=patience)
-        work(ranks, Path(folder))
-        ranks.close()
+        work(*given)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -75,20 +98,54 @@ def child(work, rank, world, port, folder, patience) -> None:
     os._exit(code)
 
 
-def main(file, function, world, folder, patience) -> None:
+def code_of(process) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def one_rank(work, rank, world, port, folder, patience, seconds) -> None:
+    import torch
+
+    from umpteen.compute.sharding import start_ranks
+
+    speak_to(folder / f"{world}-{rank}.said")
+    signal.alarm(seconds)
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(world),
+        LOCAL_RANK=str(rank),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+    )
+    ranks = start_ranks(torch.device("cpu"), patience=patience)
+    work(ranks, folder)
+    ranks.close()
+
+
+def one_job(work, environment) -> None:
+    file, function, world, folder, patience, seconds = work
+    speak_to(Path(folder) / "job.said")
+    os.environ.clear()
+    os.environ.update(environment)
     spec = importlib.util.spec_from_file_location("rank_work", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)  # its imports, once for every rank
-    port, processes = free_port(), []
-    for rank in range(int(world)):
-        process = os.fork()
-        if process == 0:
-            work = getattr(module, function)
-            child(work, rank, int(world), port, folder, float(patience))
-        processes.append(process)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
-    print(*codes)
+    given = world, free_port(), Path(folder), patience, seconds
+    processes = [forked(one_rank, getattr(module, function), rank, *given) for rank in range(world)]
+    codes = [code_of(process) for process in processes]
+    (Path(folder) / "codes.json").write_text(json.dumps(codes))
+
+
+def main() -> None:
+    """Do jobs until stdin ends."""
+    for name in IMPORTS:
+        importlib.import_module(name)
+    os.fsync = os.fstat  # nobody cuts the power here, and files need not be waited for
+    for line in sys.stdin:
+        job = json.loads(line)
+        for name in job["imports"]:
+            importlib.import_module(name)
+        print(code_of(forked(one_job, job["work"], job["environment"])), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

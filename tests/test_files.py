@@ -1,6 +1,7 @@
 """Writing whole or not at all, and clearing up after a kill."""
 
 import json
+import os
 
 import pytest
 
@@ -14,6 +15,8 @@ from umpteen.files import (
     read_json,
     write_json,
 )
+
+pytestmark = pytest.mark.usefixtures("synced")
 
 
 def names(folder) -> list[str]:
@@ -32,6 +35,22 @@ def test_a_file_appears_whole(tmp_path):
         assert not path.exists()
     assert path.read_text() == "new"
     assert names(tmp_path) == ["a.txt"]
+
+
+def test_what_gets_its_name_is_on_the_disk_and_so_is_the_name(tmp_path, synced, monkeypatch):
+    on_disk = []  # what was synced before each renaming
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda *a: (on_disk.append(list(synced)), rename(*a)))
+    folder = tmp_path.stat().st_ino
+    with atomic_file(tmp_path / "a.txt") as temporary:
+        temporary.write_text("new")
+        file = temporary.stat().st_ino
+    assert (on_disk, synced) == ([[file]], [file, folder])
+    with atomic_folder(tmp_path / "b") as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "c.txt").write_text("new")
+        inner = (temporary / "inner" / "c.txt").stat().st_ino
+    assert (on_disk[1:], synced[2:]) == ([[file, folder, inner]], [inner, folder])
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):

@@ -45,6 +45,15 @@ def test_what_was_appended_is_read_in_order(path):
     assert journal.revision == journal.n_records == len(texts)
 
 
+def test_what_was_appended_is_on_the_disk(path, synced):
+    journal = write(path, 0)
+    for value in (1, 2):
+        synced.clear()
+        with journal.changing():
+            journal.append({"value": value})
+            assert synced == [path.stat().st_ino]
+
+
 def test_nothing_is_there_before_the_first_record(path):
     journal = open_journal(path)
     assert journal.follow().records == []

@@ -5,7 +5,7 @@ import pytest
 import torch
 from rank_children import on_ranks, said
 
-from compute.test_label_blocks import ALL, Crowded, dense, far, make_case, parts
+from compute.test_label_blocks import ALL, DISTINCT, Crowded, dense, far, make_case, parts
 from umpteen.compute.label_blocks import streamed_loss, streamed_update
 from umpteen.compute.label_products import descend
 from umpteen.compute.sharding import Shards
@@ -15,6 +15,7 @@ from umpteen.objectives.softmax import Softmax
 from umpteen.types import Positives
 
 SEED = 3
+FORWARDS = (1.0, 0.3, 0.0)
 
 
 def on_this_rank(ranks, objective, reduction, case, *, bounds=None, **options):
@@ -76,36 +77,53 @@ def check_update(ranks, objective, reduction, case, *, forward, atol=1e-12):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=atol)
 
 
+def laws(ranks, base, weigh, number, forward):
+    """What must hold of an objective, a reduction and a direction, as functions."""
+    case, low = make_case(number), far(make_case(number))
+    # Two labels and two queries: with three ranks, one has nothing at all.
+    few = make_case(number + 50, n_queries=2, n_labels=2, share=0.5)
+    # Every label of every shard is a positive, once.
+    eye = Positives(np.arange(23), np.arange(23), np.ones(23))
+    everyone = (*make_case(number + 70, n_queries=23)[:3], eye, None)
+
+    def same(case, **options):
+        return lambda: check(ranks, base, weigh, case, forward=forward, **options)
+
+    def same_update(case, **options):
+        return lambda: check_update(ranks, base, weigh, case, forward=forward, **options)
+
+    return [
+        same(case),
+        same((*case[:4], None), block_size=5),
+        same(few),
+        same_update(few),
+        same(everyone, block_size=4),
+        # A mask of -100 would be the best score.
+        same(low, block_size=3, atol=1e-9),
+        same_update(low, atol=1e-9),
+        same_update(case),
+        same(case, block_size=3),
+    ]
+
+
 def every_case(ranks, folder):
+    """Each objective under each law in each direction, and with each reduction.
+
+    Of all three together, three ranks try the last two laws alone. Under the others directions take
+    turns: reductions and numbers of ranks begin with another one.
+    """
     for number, (objective, reduction) in enumerate(ALL):
         base, weigh = parts(objective, reduction)
-        for forward in (1.0, 0.3, 0.0):
-            name = f"{objective} {reduction} {forward}"
-            case = make_case(number)
-            for options in ({"block_size": 3}, {}):
-                check(ranks, base, weigh, case, forward=forward, **options)
-            *rest, _ = case
-            check(ranks, base, weigh, (*rest, None), forward=forward, block_size=5)
-            # Two labels and two queries: with three ranks, one has nothing at all.
-            few = make_case(number + 50, n_queries=2, n_labels=2, share=0.5)
-            check(ranks, base, weigh, few, forward=forward)
-            check_update(ranks, base, weigh, case, forward=forward)
-            check_update(ranks, base, weigh, few, forward=forward)
-            if forward > 0:
-                edges_and_low_scores(ranks, base, weigh, number, forward)
-            print(name, flush=True)
+        turn = number % len(DISTINCT) + ranks.world
+        for place, forward in enumerate(FORWARDS):
+            every = laws(ranks, base, weigh, number, forward)
+            always = every[-2:] if ranks.world == 3 else []
+            in_turn = every[: len(every) - len(always)]
+            for holds in [*always, *in_turn[(turn + place) % len(FORWARDS) :: len(FORWARDS)]]:
+                holds()
+            print(objective, reduction, forward, flush=True)
     uneven = [0, 20, 23] if ranks.world == 2 else [0, 0, 22, 23]
     check(ranks, Softmax(), mean_of_positives, make_case(7), forward=0.4, bounds=uneven)
-
-
-def edges_and_low_scores(ranks, base, weigh, number, forward):
-    """Every label of every shard is a positive, once; a mask of -100 would be the best score."""
-    everyone = make_case(number + 70, n_queries=23)
-    eye = Positives(np.arange(23), np.arange(23), np.ones(23))
-    check(ranks, base, weigh, (*everyone[:3], eye, None), forward=forward, block_size=4)
-    low = far(make_case(number))
-    check(ranks, base, weigh, low, forward=forward, block_size=3, atol=1e-9)
-    check_update(ranks, base, weigh, low, forward=forward, atol=1e-9)
 
 
 def out_of_memory_on_one(ranks, folder):

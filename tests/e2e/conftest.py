@@ -15,10 +15,10 @@ HERE = Path(__file__).parent
 class Nursery:
     """Starts commands as children of a process that has torch loaded (see ``nursery.py``)."""
 
-    def __init__(self, folder: Path, threads: int) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         environment = os.environ | {
-            "OMP_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": "1",
             "UMPTEEN_CACHE": str(folder / "cache"),
             "TOKENIZERS_PARALLELISM": "false",
             "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
@@ -59,24 +59,11 @@ class Nursery:
 
     def close(self) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
 
 
 @pytest.fixture(scope="module")
-def nurseries(tmp_path_factory):
-    """Nurseries by their number of threads, started when first asked for."""
-    made: dict[int, Nursery] = {}
-
-    def get(threads: int = 1) -> Nursery:
-        if threads not in made:
-            made[threads] = Nursery(tmp_path_factory.mktemp("nursery"), threads)
-        return made[threads]
-
-    yield get
-    for each in made.values():
-        each.close()
-
-
-@pytest.fixture(scope="module")
-def nursery(nurseries):
-    return nurseries()
+def nursery(tmp_path_factory):
+    started = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield started
+    started.close()

@@ -1,17 +1,20 @@
 """A process that starts commands as forked children and kills them at chosen moments.
 
 Started as a script by the tests: a JSON job per line on stdin, a JSON answer per line on stdout.
-It has imported torch and never used it, so a child is a real process that costs no import.
+It has imported torch and never used it, so a child is a real process that costs no import: not
+even those that torch puts off until there is something to differentiate or to optimize.
 
 A job: ``arguments`` of the command line, ``folder`` to watch, ``errors`` (a file for what is said),
-and at most one of
+``threads`` for torch (1 unless given), and at most one of
 
 - ``kill_at``: SIGKILL just before the n-th time the child opens, renames, makes or removes
   something in the folder (counted from 1), which reaches every gap between two writes;
 - ``kill_after_seconds``: SIGKILL from outside;
-- ``signal`` with ``after_steps``: that signal, once the step log has this many lines.
+- ``signal`` with ``signal_at``: that signal from outside, just before the n-th such time; the child
+  stands still until it was sent, so that it cannot come too late.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -20,11 +23,19 @@ import time
 import traceback
 from pathlib import Path
 
+IMPORTS = (
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+    "umpteen.cli.train",
+    "umpteen.predictor",
+    "umpteen.training.run",
+)
+"""Done once, for every child."""
 WATCHED = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
 
 
-def watch(folder: str, kill_at: int | None) -> list[str]:
-    """Note every event below a folder; die before number ``kill_at``."""
+def watch(folder: str, kill_at: int | None, signal_at: int | None) -> list[str]:
+    """Note every event below a folder; die before number ``kill_at``, halt before ``signal_at``."""
     events: list[str] = []
 
     def hook(event, arguments):
@@ -33,6 +44,8 @@ def watch(folder: str, kill_at: int | None) -> list[str]:
         events.append(f"{event} {str(arguments[0])[len(folder) :]}")
         if len(events) == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if len(events) == signal_at:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     sys.addaudithook(hook)
     return events
@@ -41,14 +54,16 @@ def watch(folder: str, kill_at: int | None) -> list[str]:
 def child(job: dict) -> None:
     """Run the command; never returns."""
     import click
+    import torch
 
     from umpteen.cli import main
 
+    torch.set_num_threads(job.get("threads", 1))
     code = 3
     errors = os.open(job["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(errors, 2)
     os.dup2(errors, 1)
-    events = watch(job["folder"], job.get("kill_at"))
+    events = watch(job["folder"], job.get("kill_at"), job.get("signal_at"))
     try:
         main(job["arguments"], standalone_mode=True)
     except SystemExit as leaving:
@@ -67,21 +82,17 @@ def attend(process: int, job: dict) -> int:
         time.sleep(job["kill_after_seconds"])
         os.kill(process, signal.SIGKILL)
     if "signal" in job:
-        log = Path(job["folder"]) / "steps.jsonl"
-        while not log.is_file() or log.read_bytes().count(b"\n") < job["after_steps"]:
-            if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                break
-            time.sleep(0.002)
+        os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         os.kill(process, job["signal"])
+        os.kill(process, signal.SIGCONT)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def serve() -> None:
     """Answer jobs until stdin ends."""
-    import umpteen.cli.train
-    import umpteen.predictor
-    import umpteen.training.run  # noqa: F401 - imported once, for every child
-
+    for name in IMPORTS:
+        importlib.import_module(name)
+    os.fsync = os.fstat  # nobody cuts the power here, and files need not be waited for
     for line in sys.stdin:
         job = json.loads(line)
         process = os.fork()

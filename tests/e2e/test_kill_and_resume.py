@@ -16,10 +16,10 @@ def never_killed(nursery, tiny_data_folder, tmp_path_factory):
     return outcome(run), nursery.events
 
 
-def finish(nursery, data, run) -> None:
+def finish(nursery, data, run, **job) -> None:
     """Do what a user would: continue where there is a run, else start it."""
     resume = (run / "config.json").exists()
-    assert nursery.train(data, run, resume=resume) == 0, nursery.said
+    assert nursery.train(data, run, resume=resume, **job) == 0, nursery.said
 
 
 def leftovers(run) -> list:
@@ -64,14 +64,14 @@ def test_a_run_killed_at_a_tender_moment_ends_as_if_nothing_had_happened(
     assert leftovers(run) == []
 
 
-def kill_until_done(nursery, data, run, *changes, chance, longest) -> int:
+def kill_until_done(nursery, data, run, *, chance, longest, **job) -> int:
     """Start, kill at drawn moments and resume until the run is done; how often it was killed."""
     for kills in range(60):
         resume = (run / "config.json").exists()
         where = {"kill_at": chance.randint(1, longest)}
         if chance.random() < 0.2:
-            where = {"kill_after_seconds": chance.uniform(0.05, 0.5)}
-        if nursery.train(data, run, *changes, resume=resume, **where) != -signal.SIGKILL:
+            where = {"kill_after_seconds": chance.uniform(0.01, 0.1)}
+        if nursery.train(data, run, resume=resume, **where, **job) != -signal.SIGKILL:
             return kills
     raise AssertionError("the run does not get on")
 
@@ -79,7 +79,7 @@ def kill_until_done(nursery, data, run, *changes, chance, longest) -> int:
 def test_a_run_killed_again_and_again_ends_the_same(
     nursery, never_killed, tiny_data_folder, tmp_path
 ):
-    chance, run = random.Random(11), tmp_path / "run"
+    chance, run = random.Random(36), tmp_path / "run"
     kills = kill_until_done(nursery, tiny_data_folder, run, chance=chance, longest=150)
     finish(nursery, tiny_data_folder, run)
     assert kills >= 3
@@ -87,12 +87,12 @@ def test_a_run_killed_again_and_again_ends_the_same(
     assert leftovers(run) == []
 
 
-def test_two_threads_end_the_same_too(nurseries, tiny_data_folder, tmp_path):
-    nursery, chance = nurseries(2), random.Random(5)
+def test_two_threads_end_the_same_too(nursery, tiny_data_folder, tmp_path):
+    chance, data = random.Random(5), tiny_data_folder
     run, whole = tmp_path / "run", tmp_path / "whole"
-    assert nursery.train(tiny_data_folder, whole) == 0, nursery.said
-    kills = kill_until_done(nursery, tiny_data_folder, run, chance=chance, longest=250)
-    finish(nursery, tiny_data_folder, run)
+    assert nursery.train(data, whole, threads=2) == 0, nursery.said
+    kills = kill_until_done(nursery, data, run, chance=chance, longest=250, threads=2)
+    finish(nursery, data, run, threads=2)
     assert kills >= 2
     assert outcome(run) == outcome(whole)
 
@@ -113,13 +113,15 @@ def test_a_folder_put_aside_for_one_that_never_came_is_put_back(
 def test_a_stopped_run_saves_says_how_to_continue_and_does(
     number, nursery, never_killed, tiny_data_folder, tmp_path
 ):
+    expected, events = never_killed
+    third = next(n for n, event in enumerate(events, 1) if "/checkpoints/.step-000000003" in event)
     run = tmp_path / "run"
     data = tiny_data_folder
-    assert nursery.train(data, run, signal=int(number), after_steps=3) == 130
+    assert nursery.train(data, run, signal=int(number), signal_at=third) == 130
     assert "continue with --resume" in nursery.said
     assert "Traceback" not in nursery.said
     taken = len(steps(run))
     assert 3 <= taken < 8
     assert f"checkpoints/step-{taken:09d}" in nursery.said
     finish(nursery, data, run)
-    assert outcome(run) == never_killed[0]
+    assert outcome(run) == expected
