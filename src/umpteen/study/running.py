@@ -19,6 +19,7 @@ import torch
 
 import umpteen
 from umpteen.build import load_config
+from umpteen.compute.threads import cpu_threads
 from umpteen.data.augment import AUGMENTATIONS
 from umpteen.data.augment.rows import row_count
 from umpteen.data.dataset import Dataset
@@ -192,7 +193,9 @@ def _run(
         data, out=folder.path, device=device, reporters=reporters, cache=out / "tokens", **options
     )
     on_gpu = next(model.model.parameters()).is_cuda
-    found = evaluate(model, data, split="test", metrics=study.metrics)
+    threads = load_config(run.preset, run.settings).train.threads  # the run's own share of a CPU
+    with cpu_threads(threads or torch.get_num_threads()):
+        found = evaluate(model, data, split="test", metrics=study.metrics)
     history = read_history(folder)
     validations = read_json(folder.metrics)["validation"] if folder.metrics.is_file() else []
     write_json_in_folder(
