@@ -102,7 +102,8 @@ def test_out_of_time_it_says_so_and_still_answers():
     told = []
     late = LexicalRecipe(seconds=-1.0)
     lexical, vectors = learn_lexical(TEXTS, targets(), LABELS, recipe=late, say=told.append)
-    assert told == ["words: out of time before round 1 of 2"]
+    assert told == ["words: no time to learn margins", "words: out of time before round 1 of 2"]
+    assert lexical.margins is None
     first, _ = learn_lexical(TEXTS, targets(), LABELS, recipe=LexicalRecipe(steps=()))
     np.testing.assert_array_equal(lexical.weights.toarray(), first.weights.toarray())
     assert (vectors @ lexical.weights).nnz

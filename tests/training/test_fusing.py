@@ -10,6 +10,7 @@ from small_runs import fit
 
 import umpteen
 from umpteen.answers.candidates import PARTS
+from umpteen.answers.margins import MarginsRecipe
 from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
 from umpteen.live.changes import NewLabel
 from umpteen.runs import RunFolder
@@ -72,6 +73,21 @@ def test_a_text_is_answered_the_same_alone_and_in_company(model, tiny_data, monk
     for place in range(3):
         alone = model.predict(texts[place], 5)
         np.testing.assert_allclose(alone.scores[0], together.scores[place], atol=1e-5)
+
+
+def test_margins_are_a_view_where_they_suit(run, tiny_data, monkeypatch):
+    assert "margins" not in umpteen.Predictor.load(run).fused.views.names
+    monkeypatch.setattr(MarginsRecipe, "suits", lambda *given: True)
+    refit(run, tiny_data)
+    model, texts = umpteen.Predictor.load(run), tiny_data["test"].texts()
+    top = model.predict(texts, 5)
+    for place in range(2):
+        alone = model.predict(texts[place], 5)
+        np.testing.assert_allclose(alone.scores[0], top.scores[place], atol=1e-5)
+        assert "margins" in model.explain([texts[place]], alone)[0][0]["scores"]
+    shutil.rmtree(run / "answers" / "lexical" / "margins")
+    with pytest.raises(RunError, match="lacks what margins need"):
+        umpteen.Predictor.load(run)
 
 
 def test_evaluation_has_the_fused_head_and_its_sets(model, tiny_data):

@@ -19,6 +19,7 @@ VIEWS = {
     "clf": "clf",
     "votes": "votes",
     "words": "lexical",
+    "margins": "lexical",
     "word_votes": "lexical",
 }
 """Each score of a candidate, and the part it belongs to."""

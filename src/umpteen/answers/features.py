@@ -9,7 +9,7 @@ from umpteen.answers.candidates import VIEWS, Candidates
 
 FLOOR = 0.003
 """Added to votes before their logarithm: less than one of a hundred neighbours says."""
-PER_VIEW = {"de": 3, "clf": 3, "votes": 4, "words": 4, "word_votes": 4}
+PER_VIEW = {"de": 3, "clf": 3, "votes": 4, "words": 4, "margins": 4, "word_votes": 4}
 """Features of each view."""
 
 
@@ -72,7 +72,7 @@ def _of_view(
 ) -> list[NDArray[np.float64]]:
     if view in ("votes", "word_votes"):
         return [np.log(scores + FLOOR), (scores > 0).astype(np.float64), scores]
-    if view == "words":
+    if view in ("words", "margins"):
         return [log_shares(scores, candidates), scores, (scores != 0).astype(np.float64)]
     judged = scores
     if view == "clf":  # a vector that was never trained must not set the measure

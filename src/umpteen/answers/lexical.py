@@ -1,4 +1,4 @@
-"""Labels by exact words: one sparse linear scorer per label. How it is learned lives elsewhere."""
+"""Labels by exact words: sparse linear scorers of labels. How they are learned lives elsewhere."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from umpteen.types import TopK
 BLOCK_BYTES = 64 << 20
 SCALE = 20.0
 """Length of a label's first weights; word vectors have length one."""
+MARGIN_WORDS = 200
+"""Features of a text that margins read, the heaviest."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Lexical:
     words: Words
     weights: sp.csr_matrix
     """(V, L)."""
+    margins: sp.csr_matrix | None = None
+    """(V, L) what sets a label's queries apart from all others, where that was learned."""
     _added: dict[tuple[str, ...], tuple[Words, sp.csr_matrix]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -68,6 +72,14 @@ class Lexical:
             vectors = words.vectors(texts)
         return np.float32(SCALE) * (vectors @ turned).toarray()
 
+    def margin_scores(self, weighted: sp.csr_matrix) -> NDArray[np.float32]:
+        """(B, L) dense margins of a block of queries, from their ``words.weighted``.
+
+        0 where no word speaks for a label, 2 where they do as they should for its own queries.
+        """
+        assert self.margins is not None
+        return (self.words.cut(weighted, MARGIN_WORDS) @ self.margins).toarray()
+
     def _words_of(self, texts: tuple[str, ...]) -> tuple[Words, sp.csr_matrix]:
         found = self._added.get(texts)
         if found is None:
@@ -80,10 +92,10 @@ class Lexical:
     def save(self, folder: Path) -> None:
         """Write into a folder that exists; weights in half precision."""
         self.words.save(folder)
-        np.save(folder / "weights.npy", self.weights.data.astype(np.float16), allow_pickle=False)
-        for name in ("indices", "indptr"):
-            array = getattr(self.weights, name)
-            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        _write(self.weights, folder)
+        if self.margins is not None:
+            (folder / "margins").mkdir()
+            _write(self.margins, folder / "margins")
 
     @classmethod
     def load(cls, folder: Path, n_labels: int) -> Lexical:
@@ -100,17 +112,30 @@ class Lexical:
             RunError: If something is missing or does not fit.
         """
         words = Words.load(folder)
-        try:
-            data, indices, indptr = (
-                np.load(folder / f"{name}.npy", allow_pickle=False)
-                for name in ("weights", "indices", "indptr")
-            )
-            shape = (words.size, n_labels)
-            weights = sp.csr_matrix((data.astype(np.float32), indices, indptr), shape=shape)
-            weights.check_format(full_check=True)
-        except (OSError, ValueError, TypeError, EOFError) as error:
-            raise RunError(f"{folder} is damaged: {error}; fit it again") from error
-        return cls(words, weights)
+        shape = (words.size, n_labels)
+        margins = None
+        if (folder / "margins").is_dir():
+            margins = _read(folder / "margins", shape)
+        return cls(words, _read(folder, shape), margins)
+
+
+def _write(weights: sp.csr_matrix, folder: Path) -> None:
+    np.save(folder / "weights.npy", weights.data.astype(np.float16), allow_pickle=False)
+    for name in ("indices", "indptr"):
+        np.save(folder / f"{name}.npy", getattr(weights, name), allow_pickle=False)
+
+
+def _read(folder: Path, shape: tuple[int, int]) -> sp.csr_matrix:
+    try:
+        data, indices, indptr = (
+            np.load(folder / f"{name}.npy", allow_pickle=False)
+            for name in ("weights", "indices", "indptr")
+        )
+        weights = sp.csr_matrix((data.astype(np.float32), indices, indptr), shape=shape)
+        weights.check_format(full_check=True)
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise RunError(f"{folder} is damaged: {error}; fit it again") from error
+    return weights
 
 
 def dense_blocks(

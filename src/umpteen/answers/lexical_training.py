@@ -11,12 +11,15 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.answers.lexical import SCALE, Lexical
+from umpteen.answers.lexical import MARGIN_WORDS, SCALE, Lexical
 from umpteen.answers.lexical_descent import Pairs, descend
+from umpteen.answers.margins import MarginsRecipe, learn_margins
 from umpteen.answers.near_labels import near_labels
 from umpteen.answers.words import Words, heaviest, unit_rows
 
 Say = Callable[[str], None]
+MARGINS_SHARE = 0.6
+"""Of the time after counting words that margins may take."""
 LEAST_WORDS = 32
 LEAST_CANDIDATES = 20
 
@@ -40,6 +43,8 @@ class LexicalRecipe:
     """Products of word and weight in a step; beyond it, queries keep their heaviest words."""
     least_weight: float = 0.02
     """Smaller ones are not kept."""
+    margins: MarginsRecipe = MarginsRecipe()
+    """What sets labels apart from all others, where there are queries enough for that."""
     seconds: float = 120.0
     """Neither further near labels are looked for nor further steps taken after this long."""
 
@@ -77,14 +82,30 @@ def learn_lexical(
     """
     began = time.monotonic()
     words = Words.learn([*texts, *label_texts])
-    queries = words.vectors(texts)
+    margins = None
+    if recipe.margins.suits(words.size, targets):
+        weighted = words.weighted(texts)
+        queries = words.cut(weighted)
+        left = began + recipe.seconds - time.monotonic()
+        margins = learn_margins(
+            words.cut(weighted, MARGIN_WORDS),
+            targets,
+            filters=filters,
+            recipe=recipe.margins,
+            seed=seed,
+            device=device,
+            until=time.monotonic() + MARGINS_SHARE * left,
+            say=say,
+        )
+    else:
+        queries = words.vectors(texts)
     first = first_weights(queries, targets, words.vectors(label_texts), recipe.most_weights)
     until = began + recipe.seconds
     weights = train_weights(queries, targets, first, filters, recipe, seed, device, until, say)
     kept = np.abs(weights.data) >= recipe.least_weight
     weights.data = np.where(kept, weights.data, 0.0).astype(np.float32)
     weights.eliminate_zeros()
-    return Lexical(words, weights.T.tocsr()), queries
+    return Lexical(words, weights.T.tocsr(), margins), queries
 
 
 def train_weights(

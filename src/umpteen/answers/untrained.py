@@ -101,10 +101,10 @@ def hide(
         words: From ``words_of_texts``.
 
     Returns:
-        Hidden labels have no votes, and in place of their weights for words their text.
+        Hidden labels have no votes and no margins, and in place of their weights for words their text.
     """
     scores = dict(candidates.scores)
-    for view in ("votes", "word_votes"):
+    for view in ("votes", "word_votes", "margins"):
         if view in scores:
             scores[view] = np.where(hidden, np.float32(0.0), scores[view])
     if "words" in scores and words is not None:

@@ -62,6 +62,7 @@ class Views:
         have = {"de": "de" in self.predictor.heads, "clf": "clf" in self.predictor.heads}
         have["votes"] = self.remembered is not None
         have["words"] = self.lexical is not None
+        have["margins"] = self.lexical is not None and self.lexical.margins is not None
         have["word_votes"] = have["votes"] and have["words"]
         return tuple(view for view in VIEWS if have[view])
 
@@ -113,7 +114,7 @@ class Views:
         targets: sp.csr_matrix | None,
         now: Additions | None,
     ) -> Candidates:
-        tops, stored, dense = [], {}, None
+        tops, stored = [], {}
         for head in ("de", "clf"):
             if head in views:
                 keep = min(depth, labels.n)
@@ -121,9 +122,7 @@ class Views:
                     vectors, keep, head=head, exclude=exclude, allowed=labels.allowed
                 )
                 tops.append(top.rows)
-        words = None
-        if self.lexical is not None and {"words", "word_votes"} & set(views):
-            words = self.lexical.words.vectors(texts)
+        words, dense = self._by_words(texts, views, labels)
         if self.remembered is not None and now is not None and targets is not None:
             if "votes" in views:
                 near = self.remembered.nearest(vectors, self.voting.neighbours, now)
@@ -131,24 +130,38 @@ class Views:
             if "word_votes" in views and words is not None:
                 near = self.remembered.nearest_by_words(words, self.word_voting.neighbours, now)
                 stored["word_votes"] = _vote(near, targets, self.word_voting)
-        if "words" in views and self.lexical is not None and words is not None:
-            dense = self.lexical.scores(words)
-            added = self.lexical.scores_of_added(texts, words, labels.added_texts)
-            dense = np.concatenate([dense, added], axis=1) if added.size else dense
-            tops.append(_only(best_columns(dense, depth).rows, labels.allowed))
+        tops += [_only(best_columns(said, depth).rows, labels.allowed) for said in dense.values()]
         tops += [_only(best_stored(said, depth), labels.allowed) for said in stored.values()]
         if now is not None and self.remembered is not None:
             tops.append(_only(self.told(texts, labels, now), labels.allowed))
         queries, rows = union(tops, exclude, labels.n)
         scores = {view: look_up(said, queries, rows) for view, said in stored.items()}
-        if dense is not None:
-            known = rows < dense.shape[1]
-            scores["words"] = np.zeros(len(rows), np.float32)
-            scores["words"][known] = dense[queries[known], rows[known]]
+        for view, said in dense.items():
+            known = rows < said.shape[1]
+            scores[view] = np.zeros(len(rows), np.float32)
+            scores[view][known] = said[queries[known], rows[known]]
         for head in ("de", "clf"):
             if head in views:
                 scores[head] = self.predictor.pair_scores(vectors, queries, rows, head=head)
         return Candidates(queries, rows, scores, len(texts))
+
+    def _by_words(
+        self, texts: list[str], views: tuple[str, ...], labels: Labels
+    ) -> tuple[sp.csr_matrix | None, dict[str, NDArray[np.float32]]]:
+        """Word vectors, and the scores of all labels by each view that reads them."""
+        dense: dict[str, NDArray[np.float32]] = {}
+        if self.lexical is None or not {"words", "margins", "word_votes"} & set(views):
+            return None, dense
+        weighted = self.lexical.words.weighted(texts)
+        words = self.lexical.words.cut(weighted)
+        if "words" in views:
+            dense["words"] = self.lexical.scores(words)
+            added = self.lexical.scores_of_added(texts, words, labels.added_texts)
+            if added.size:
+                dense["words"] = np.concatenate([dense["words"], added], axis=1)
+        if "margins" in views:
+            dense["margins"] = self.lexical.margin_scores(weighted)
+        return words, dense
 
     def told(self, texts: list[str], labels: Labels, now: Additions) -> NDArray[np.int64]:
         """(B, width) label rows of the texts that were added word for word."""

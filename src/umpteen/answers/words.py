@@ -117,12 +117,22 @@ class Words:
 
         Only the ``longest`` heaviest of a text count.
         """
-        blocks = [self._vectors(tokens) for tokens in _tokens(texts)]
+        return self._joined([self.cut(self._weighted(tokens)) for tokens in _tokens(texts)])
+
+    def weighted(self, texts: Sequence[str]) -> sp.csr_matrix:
+        """(N, V) as in ``vectors``, neither cut nor of length one: ``cut`` makes those of it."""
+        return self._joined([self._weighted(tokens) for tokens in _tokens(texts)])
+
+    def cut(self, weighted: sp.csr_matrix, longest: int | None = None) -> sp.csr_matrix:
+        """``vectors(texts)`` from ``weighted(texts)``, or the same with another ``longest``."""
+        return unit_rows(heaviest(weighted, self.longest if longest is None else longest))
+
+    def _joined(self, blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
         if not blocks:
             return sp.csr_matrix((0, self.size), dtype=np.float32)
         return blocks[0] if len(blocks) == 1 else sp.vstack(blocks, format="csr")
 
-    def _vectors(self, tokens: list[str]) -> sp.csr_matrix:
+    def _weighted(self, tokens: list[str]) -> sp.csr_matrix:
         known = self.words
         flat = np.array([known.get(token, -1) for token in tokens], np.int64)
         ends = np.array([token == _END for token in tokens], bool)
@@ -140,7 +150,7 @@ class Words:
         matrix = sp.csr_matrix((ones, (all_rows, columns)), shape=(n, self.size))
         matrix.sum_duplicates()
         matrix.data = (1 + np.log(matrix.data)) * self.rarity[matrix.indices]
-        return unit_rows(heaviest(matrix, self.longest))
+        return matrix
 
     def save(self, folder: Path) -> None:
         """Write into a folder that exists."""
