@@ -51,7 +51,8 @@ def main() -> None:
     both = dataclasses.replace(data, splits=splits)
     show(["scorer", *METRICS, "train s", "of CPU"])
     show(["---"] * (len(METRICS) + 3))
-    show(["words alone", *ours(both, args)])
+    for name, row in ours(both, args):
+        show([name, *row])
     if args.python:
         with tempfile.TemporaryDirectory(prefix="umpteen-words-") as temporary:
             for name, row in theirs(both, args, Path(temporary)):
@@ -63,20 +64,17 @@ def show(cells: list[Any]) -> None:
     print("| " + " | ".join(told) + " |", flush=True)
 
 
-def ours(data: Any, args: argparse.Namespace) -> list[float]:
-    """Metrics and seconds of the word scorer as a run would learn it."""
-    import numpy as np
+def ours(data: Any, args: argparse.Namespace) -> Any:
+    """Name, metrics and seconds of the word scorers as a run would learn them, both together."""
     import torch
 
-    from umpteen.answers.lexical import best_columns, dense_blocks
+    from umpteen.answers.lexical import MARGIN_WORDS
     from umpteen.answers.lexical_training import LexicalRecipe, learn_lexical
-    from umpteen.scoring import score
-    from umpteen.types import TopK
 
     torch.set_num_threads(args.threads)
     told = {key: json.loads(value) for key, value in (one.split("=") for one in args.settings)}
     told = {key: tuple(v) if isinstance(v, list) else v for key, v in told.items()}
-    train, test = data["train"], data["test"]
+    train = data["train"]
     wall, cpu = time.perf_counter(), time.process_time()
     lexical, _ = learn_lexical(
         train.texts(args.text),
@@ -88,23 +86,38 @@ def ours(data: Any, args: argparse.Namespace) -> list[float]:
         say=lambda text: print(text, file=sys.stderr),
     )
     seconds = [time.perf_counter() - wall, time.process_time() - cpu]
-    vectors = lexical.words.vectors(test.texts(args.text))
-    tops = [best_columns(block, 150) for _, block in dense_blocks(vectors, lexical.weights)]
-    top = TopK(
-        np.concatenate([t.rows for t in tops]),
-        np.concatenate([t.scores for t in tops]),
-        data.labels,
-    )
+    weighted = lexical.words.weighted(data["test"].texts(args.text))
+    ways = {"words alone": (lexical.words.cut(weighted), lexical.weights)}
+    if lexical.margins is not None:
+        ways["margins alone"] = (lexical.words.cut(weighted, MARGIN_WORDS), lexical.margins)
+    for name, (vectors, weights) in ways.items():
+        print(f"{name}: {weights.nnz:,} weights, {weights.shape[0]:,} words", file=sys.stderr)
+        yield name, [*judged(data, vectors, weights), *seconds]
+
+
+def judged(data: Any, vectors: Any, weights: Any) -> list[float]:
+    """Metrics of a linear scorer."""
+    import numpy as np
+
+    from umpteen.answers.lexical import best_columns, dense_blocks
+    from umpteen.scoring import score
+    from umpteen.types import TopK
+
+    tops = [best_columns(block, 150) for _, block in dense_blocks(vectors, weights)]
+    train = data["train"]
     report = score(
-        top,
-        test,
+        TopK(
+            np.concatenate([t.rows for t in tops]),
+            np.concatenate([t.scores for t in tops]),
+            data.labels,
+        ),
+        data["test"],
         label_counts=np.asarray((train.targets > 0).sum(axis=0)).ravel().astype(np.int64),
         n_train=len(train),
         propensity=data.propensity,
         metrics=METRICS,
     )
-    print(f"{lexical.weights.nnz:,} weights, {lexical.words.size:,} words", file=sys.stderr)
-    return [*(float(report.values[m]) for m in METRICS), *seconds]
+    return [float(report.values[m]) for m in METRICS]
 
 
 def theirs(data: Any, args: argparse.Namespace, folder: Path) -> Any:

@@ -29,7 +29,8 @@ def objective(weights, given, positive, candidates, decay):
         scores = given[own] @ weights
         right = positive[own]
         if right.any():
-            total -= (scores[right] - np.log(np.exp(scores).sum())).mean()
+            wrong = np.exp(scores[~right]).sum()
+            total -= np.log(np.exp(scores[right]) / (np.exp(scores[right]) + wrong)).mean()
             n += 1
     return total / n + decay * (weights**2).sum()
 
@@ -45,6 +46,19 @@ def test_the_fit_is_a_minimum_of_the_loss_written_as_a_loop():
             other = model.weights.copy()
             other[place] += step
             assert objective(other, given, positive, candidates, 0.01) > best - 1e-9
+
+
+def test_queries_whose_candidates_are_all_right_teach_nothing():
+    candidates, positive = made()
+    told = positive.copy()
+    told[:6] = True
+    fitted = fit_fusion(candidates, told, ("de",), COUNTS, decay=0.01)
+    given, positive[:6] = fitted.features(candidates, COUNTS), False
+    best = objective(fitted.weights, given, told, candidates, 0.0)
+    assert np.isfinite(fitted.weights).all()
+    counted = int(len(np.unique(candidates.queries[told])))
+    without = objective(fitted.weights, given, positive, candidates, 0.0)
+    assert best * counted == pytest.approx(without * (counted - 1))
 
 
 def test_it_trusts_the_view_that_is_right():

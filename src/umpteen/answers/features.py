@@ -6,9 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.answers.candidates import VIEWS, Candidates
+from umpteen.answers.margins import MARGIN
 
 FLOOR = 0.003
 """Added to votes before their logarithm: less than one of a hundred neighbours says."""
+STEEP = 4.0
+"""Of the sigmoid that makes a probability of a margin."""
 PER_VIEW = {"de": 3, "clf": 3, "votes": 4, "words": 4, "margins": 4, "word_votes": 4}
 """Features of each view."""
 
@@ -26,6 +29,7 @@ def features(
 
     Cosines: the distance to the query's best, and the cosine. Votes: logarithm, whether there are
     any, share. Words: log-softmax over the query's candidates, score, whether any word is known.
+    Margins: logarithm of a sigmoid, score, log-softmax.
     Each view's first once more, times the logarithm of the label's training queries: rare and
     frequent labels are trusted to different views. Last that logarithm and its square.
 
@@ -72,7 +76,10 @@ def _of_view(
 ) -> list[NDArray[np.float64]]:
     if view in ("votes", "word_votes"):
         return [np.log(scores + FLOOR), (scores > 0).astype(np.float64), scores]
-    if view in ("words", "margins"):
+    if view == "margins":
+        sure = STEEP * (scores - MARGIN)
+        return [-np.logaddexp(0.0, -sure), scores, log_shares(sure, candidates)]
+    if view == "words":
         return [log_shares(scores, candidates), scores, (scores != 0).astype(np.float64)]
     judged = scores
     if view == "clf":  # a vector that was never trained must not set the measure

@@ -16,6 +16,7 @@ from umpteen.answers.untrained import Trust, fit_trust, hide, text_features, tex
 from umpteen.errors import RunError
 
 ITERATIONS = 60
+LOW = -1e9
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,10 @@ def fit_fusion(
     *,
     decay: float = 3e-3,
 ) -> FusionModel:
-    """Fit on held-out queries: softmax over a query's candidates, mean over its positives.
+    """Fit on held-out queries: each positive's softmax among the wrong candidates and itself.
+
+    Positives do not compete: where they share one softmax, a query with two of them asks for a
+    half each, and a model that is sure of the first place is punished for it.
 
     Labels without training queries take no part: see ``with_trust``.
 
@@ -147,12 +151,15 @@ def fit_fusion(
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
         scores = given @ weights
-        best = torch.full((n,), -torch.inf, dtype=torch.float64)
-        best = best.scatter_reduce(0, queries, scores.detach(), "amax")
-        powers = torch.exp(scores - best[queries])
+        others = torch.where(right > 0, -torch.inf, scores)
+        # A number, not -inf, for queries whose candidates are all right: they teach nothing.
+        best = torch.full((n,), LOW, dtype=torch.float64)
+        best = best.scatter_reduce(0, queries, others.detach(), "amax")
+        powers = torch.exp(others - best[queries])
         total = torch.zeros(n, dtype=torch.float64).index_add(0, queries, powers)
-        log_shares = scores - best[queries] - total.log()[queries]
-        value = -(wanted * log_shares).sum() / wanted.sum().clamp_min(1.0)
+        against = best + total.clamp_min(1e-300).log()
+        short = torch.nn.functional.softplus(against[queries] - scores)
+        value = (wanted * short).sum() / wanted.sum().clamp_min(1.0)
         value = value + decay * (weights**2).sum()
         value.backward()
         return value
