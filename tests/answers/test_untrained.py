@@ -125,8 +125,9 @@ def test_the_fit_is_a_minimum_of_the_loss_written_as_a_loop():
             own = asked == query
             if positive[own].any():
                 judged += 1
-                shares = scores[own] - np.log(np.exp(scores[own]).sum())
-                total -= shares[positive[own]].mean()
+                wrong = np.exp(scores[own & ~positive]).sum()
+                right = np.exp(scores[own & positive])
+                total -= np.log(right / (right + wrong)).mean()
         return total / judged + 0.01 * (weights**2).sum()
 
     best = loss(trust.weights)

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from umpteen.answers.candidates import VIEWS, Candidates
 from umpteen.answers.features import log_shares, of_query
@@ -101,7 +102,8 @@ def hide(
         words: From ``words_of_texts``.
 
     Returns:
-        Hidden labels have no votes and no margins, and in place of their weights for words their text.
+        Hidden labels have no votes and no margins, and in place of their weights for words their
+        text.
     """
     scores = dict(candidates.scores)
     for view in ("votes", "word_votes", "margins"):
@@ -138,7 +140,7 @@ def fit_trust(
     *,
     decay: float = 3e-4,
 ) -> Trust:
-    """Fit against trained labels, whose scores stay: softmax over a query's, mean of positives.
+    """Fit against trained labels, whose scores stay, by the loss of ``fit_fusion``.
 
     No weight but the last is below 0: a nearer text never speaks against a label. Where few
     positives are hidden, chance would have it so.
@@ -162,23 +164,34 @@ def fit_trust(
     _, places = np.unique(asked, return_inverse=True)
     n = int(places.max()) + 1
     owners = places[hidden]
-    rest = np.full(n, -BEYOND)  # log-sum-exp of a query's trained labels
-    np.logaddexp.at(rest, places[~hidden], trained[~hidden])
+    rest = np.full(n, -BEYOND)  # log-sum-exp of a query's trained labels that are wrong
+    known = ~hidden & ~positive
+    np.logaddexp.at(rest, places[known], trained[known])
     right = np.bincount(places, positive, minlength=n)
-    judged = (right > 0).astype(np.float64)
-    wanted = positive[hidden] / np.maximum(right, 1.0)[owners]
-    total = max(1.0, judged.sum())
+    mass = 1.0 / np.maximum(right, 1.0)
+    sure = ~hidden & positive
+    own_right = positive[hidden]
+    total = max(1.0, float((right > 0).sum()))
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         scores = inputs @ weights
+        others = np.where(own_right, -np.inf, scores)
         best = rest.copy()
-        np.maximum.at(best, owners, scores)
-        powers = np.exp(scores - best[owners])
+        np.maximum.at(best, owners, others)
+        powers = np.exp(others - best[owners])
         sums = np.exp(rest - best) + np.bincount(owners, powers, minlength=n)
-        # -log share of each positive; of a trained one only the denominator depends on weights.
-        value = judged @ (best + np.log(sums)) - wanted @ scores
-        slope = (powers * (judged / sums)[owners] - wanted) @ inputs
-        return value / total + decay * weights @ weights, slope / total + 2 * decay * weights
+        against = best + np.log(sums)  # log-sum-exp of all that is wrong
+        behind = against[places[sure]] - trained[sure], (against[owners] - scores)[own_right]
+        value = mass[places[sure]] @ np.logaddexp(0.0, behind[0])
+        value += mass[owners[own_right]] @ np.logaddexp(0.0, behind[1])
+        pulls = (mass[places[sure]] * expit(behind[0]), mass[owners[own_right]] * expit(behind[1]))
+        push = np.bincount(places[sure], pulls[0], minlength=n)
+        push += np.bincount(owners[own_right], pulls[1], minlength=n)
+        slopes = (push / sums)[owners] * powers
+        slopes[own_right] = -pulls[1]
+        return value / total + decay * weights @ weights, slopes @ inputs / total + (
+            2 * decay * weights
+        )
 
     bounds = [(0.0, None)] * (inputs.shape[1] - 1) + [(None, None)]
     fitted = minimize(loss, np.zeros(inputs.shape[1]), jac=True, bounds=bounds, method="L-BFGS-B")
