@@ -370,6 +370,15 @@ def test_a_text_longer_than_the_positions_is_an_error(name):
         encoder(ragged([[5, 6], [7] * (LONGEST + 1)]))
 
 
+@pytest.mark.parametrize("case", ["another class", "DeBERTa", "another activation"])
+def test_so_it_is_where_it_would_be_padded(case):
+    encoder = TransformerEncoder(FOREIGN[case]())
+    most = encoder.most_tokens
+    assert encoder(ragged([[5] * most])).shape == (1, 24)
+    with pytest.raises(UmpteenError, match=f"{most + 1} tokens.*positions for {most}"):
+        encoder(ragged([[5, 6], [7] * (most + 1)]))
+
+
 @every_network
 def test_the_padding_token_within_a_text_is_as_the_library_has_it(name):
     network = make(name).double().eval()

@@ -48,13 +48,18 @@ def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Pla
     """
     longest = int(np.diff(tokens.offsets).max())
     if longest > form.most_tokens:
-        raise UmpteenError(
-            f"a text has {longest} tokens, and the encoder has positions for "
-            f"{form.most_tokens}; use a smaller data.max_tokens"
-        )
+        raise too_long(longest, form.most_tokens)
     device = form.word.weight.device
     fits = form.bias is None and form.width // form.heads <= LONGEST_HEAD
     return make_plan(tokens, device, in_tiles=_runs_kernels(fused, device) and fits)
+
+
+def too_long(tokens: int, positions: int) -> UmpteenError:
+    """What to raise of a text that has more tokens than a network has positions."""
+    return UmpteenError(
+        f"a text has {tokens} tokens, and the encoder has positions for {positions}; use a smaller "
+        "data.max_tokens"
+    )
 
 
 def encode_packed(

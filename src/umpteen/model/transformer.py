@@ -18,7 +18,7 @@ from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
-from umpteen.model.packed_forward import encode_packed, plan_packed
+from umpteen.model.packed_forward import encode_packed, plan_packed, too_long
 from umpteen.model.packed_plan import Plan
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
@@ -103,6 +103,9 @@ class TransformerEncoder(nn.Module):
         """The same by the network's own code."""
         rows, back = different(tokens)
         lengths = np.diff(tokens.offsets)[rows]
+        most = self.most_tokens
+        if most is not None and lengths.max(initial=0) > most:
+            raise too_long(int(lengths.max()), most)
         order = np.argsort(lengths, kind="stable")
         device = next(self.network.parameters()).device
         parts = []
