@@ -36,8 +36,8 @@ LENGTHS = [
     (("transformer", 12, 17), (32, 1)),
     (("transformer", 120, 400), (128, 1)),
     (("transformer", 129, 400), (128, 2)),
-    (("transformer", 800, 4000), (128, 7)),
-    (("transformer", 9000, 9000), (128, 8)),
+    (("transformer", 300, 4000), (128, 3)),
+    (("transformer", 9000, 9000), (128, 4)),
 ]
 
 
@@ -65,6 +65,13 @@ SIZES = [
 def test_batch_size(encoder, queries, expected):
     said = batch_size(facts(encoder=encoder, queries=queries))
     assert said.settings == {"batches.size": expected}
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(128, 1024), (129, 256), (384, 170), (9000, 128)])
+def test_long_texts_are_fewer_in_a_batch(tokens, expected):
+    said = batch_size(facts(encoder="transformer", queries=10**6, length_90=tokens))
+    assert said.settings == {"batches.size": expected}
+    assert ("65,536 tokens" in said.reason) == (tokens > 128)
 
 
 def test_label_rows_and_shares_stay_those_of_the_preset():
@@ -107,4 +114,4 @@ def test_what_the_user_sets_is_left_to_the_user():
     assert "data.max_tokens" not in choice.settings
     assert "data.chunks" not in choice.settings  # or texts would be longer than told
     assert choice.settings["batches.size"] == 128
-    assert not [line for line in choice.reasons if "tokens" in line]
+    assert not [line for line in choice.reasons if "data.max_tokens" in line]

@@ -14,7 +14,8 @@ from umpteen.choosing.facts import Facts
 
 MOST_TOKENS = {"bag": 512, "convolution": 128}
 CHUNK_TOKENS = 128
-MOST_CHUNKS = 8
+MOST_CHUNKS = 4
+BATCH_TOKENS = 1 << 16
 LEAST_TOKENS = 32
 STEPS_OF_AN_EPOCH = 50
 LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
@@ -59,14 +60,18 @@ def length(facts: Facts) -> Chosen:
 def batch_size(facts: Facts) -> Chosen:
     """Queries in a batch."""
     largest = LARGEST_BATCH[facts.encoder]
+    reason = (
+        f"{facts.queries:,} queries; at least {STEPS_OF_AN_EPOCH} steps an epoch where "
+        f"{SMALLEST_BATCH} to {largest} queries in a batch allow it"
+    )
+    if facts.encoder == "transformer" and facts.length_90 > CHUNK_TOKENS:
+        longest = CHUNK_TOKENS * min(-(-facts.length_90 // CHUNK_TOKENS), MOST_CHUNKS)
+        largest = BATCH_TOKENS // longest
+        reason += f", and at most {BATCH_TOKENS:,} tokens of theirs"
     size = largest
     while size > SMALLEST_BATCH and facts.queries < STEPS_OF_AN_EPOCH * size:
         size //= 2
-    return Chosen(
-        f"{facts.queries:,} queries; at least {STEPS_OF_AN_EPOCH} steps an epoch where "
-        f"{SMALLEST_BATCH} to {largest} queries in a batch allow it",
-        {"batches.size": size},
-    )
+    return Chosen(reason, {"batches.size": size})
 
 
 def label_rows(facts: Facts) -> Chosen:
