@@ -100,6 +100,21 @@ def test_a_run_is_made_again_when_its_settings_or_its_data_change(study, made, t
     assert running.run_key(study, run, data, "other data") != key
 
 
+def test_a_run_without_the_static_table_is_another_run(study, tiny_data, monkeypatch):
+    run = study.runs()[0]
+    settings = tuple(text for text in run.settings if not text.startswith("encoder.table"))
+
+    def key(*more):
+        changed = dataclasses.replace(run, settings=(*settings, *more))
+        return running.run_key(study, changed, tiny_data, "data")
+
+    monkeypatch.setattr("umpteen.model.frugal.tables.static_table_available", lambda: True)
+    with_table = key()
+    monkeypatch.setattr("umpteen.model.frugal.tables.static_table_available", lambda: False)
+    assert key() != with_table
+    assert key() == key("encoder.table=random")
+
+
 def test_a_source_may_keep_a_share_of_its_training_queries(study, tiny_data_folder):
     whole = load_dataset(tiny_data_folder)
     source = dataclasses.replace(study.sources[0], queries=0.3)

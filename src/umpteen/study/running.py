@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 import umpteen
-from umpteen.build import load_config
+from umpteen.build import load_config, resolve_open_settings
 from umpteen.compute.threads import cpu_threads
 from umpteen.data.augment import AUGMENTATIONS
 from umpteen.data.augment.rows import row_count
@@ -124,6 +124,9 @@ def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
     """What decides a run's result: its whole settings, its metrics, its data and its encoder."""
     config = load_config(run.preset, overrides_of(study, run, data))
     about: list[Any] = [dataclasses.asdict(config), list(study.metrics), fingerprint]
+    table = resolve_open_settings(config).encoder.table
+    if table == "random":  # also where no table is installed, which is another result
+        about[0]["encoder"]["table"] = table
     folder = Path(config.encoder.name)
     if folder.is_dir():  # by what it holds, not by where it is
         about[0]["encoder"]["name"] = ""
@@ -193,8 +196,8 @@ def _run(
         data, out=folder.path, device=device, reporters=reporters, cache=out / "tokens", **options
     )
     on_gpu = next(model.model.parameters()).is_cuda
-    threads = load_config(run.preset, run.settings).train.threads  # the run's own share of a CPU
-    with cpu_threads(threads or torch.get_num_threads()):
+    config = resolve_open_settings(load_config(run.preset, run.settings))
+    with cpu_threads(config.train.threads or torch.get_num_threads()):  # its own share of a CPU
         found = evaluate(model, data, split="test", metrics=study.metrics)
     history = read_history(folder)
     validations = read_json(folder.metrics)["validation"] if folder.metrics.is_file() else []
@@ -207,6 +210,7 @@ def _run(
             "switch": run.switch.name,
             "seed": run.seed,
             "settings": overrides_of(study, run, data),
+            "table": config.encoder.table,
             "heads": {
                 head: {"metrics": report.values, "bins": list(report.bins)}
                 for head, report in found.heads.items()
