@@ -87,6 +87,8 @@ def test_what_is_done_is_kept(study, made):
     said = []
     running.run_missing(study, out, device="cpu", only="plain", say=said.append)
     assert [text.endswith("done before") for text in said] == [True, True]
+    running.run_missing(study, out, device="cpu", only=["plain", "half"], say=said.append)
+    assert [text.endswith("done before") for text in said] == [True] * 6
     assert {file: file.read_bytes() for file in (out / "results").iterdir()} == before
 
 

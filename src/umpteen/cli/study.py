@@ -14,7 +14,8 @@ from umpteen.cli._options import device_option, json_option, say, sentences, wri
 @click.option("--out", required=True, metavar="FOLDER", help="Runs, results, table and plots.")
 @click.option("--path", "places", multiple=True, metavar="NAME=PLACE",
               help="What stands for {NAME} in the file: data, an encoder. Repeatable.")  # fmt: skip
-@click.option("--only", default="", metavar="TEXT", help="Make only runs with this in their name.")
+@click.option("--only", multiple=True, metavar="TEXT",
+              help="Make only runs with this in their name. Repeatable.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), default=1, metavar="N", show_default=True,
               help="Runs at the same time, on one device.")  # fmt: skip
 @click.option("--draw", is_flag=True, help="Make no runs: table and plots from what is there.")
@@ -27,7 +28,7 @@ def study(
     file: str,
     out: str,
     places: tuple[str, ...],
-    only: str,
+    only: tuple[str, ...],
     jobs: int,
     draw: bool,
     listed: bool,

@@ -41,7 +41,7 @@ def run_missing(
     out: str | Path,
     *,
     device: str = "auto",
-    only: str = "",
+    only: str | Sequence[str] = "",
     jobs: int = 1,
     say: Say = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
@@ -52,7 +52,7 @@ def run_missing(
         study: The study.
         out: Its folder: ``runs/`` and ``results/``.
         device: ``auto``, ``cpu`` or ``cuda``.
-        only: Make only runs whose name has this in it.
+        only: Make only runs whose name has this in it, or one of these.
         jobs: Runs at the same time, each in a process of its own.
         say: Told what is being done.
         reporters: Makes those who are told of a run's progress, where there is one at a time.
@@ -65,7 +65,8 @@ def run_missing(
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    runs = [run for run in study.runs() if only in run.name]
+    wanted = (only,) if isinstance(only, str) else tuple(only) or ("",)
+    runs = [run for run in study.runs() if any(text in run.name for text in wanted)]
     with _alone(out):
         if jobs > 1:
             from umpteen.study.jobs import run_at_once  # which knows this file
