@@ -5,14 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.answers.lexical import Lexical, best_columns, dense_blocks, nearest_texts
-from umpteen.answers.lexical_training import (
-    LexicalRecipe,
-    first_weights,
-    learn_lexical,
-    on_support,
-    training_pairs,
-    widened,
-)
+from umpteen.answers.lexical_training import LexicalRecipe, learn_lexical, training_pairs
+from umpteen.answers.supports import first_weights, on_support, widened
 from umpteen.errors import RunError
 
 RNG = np.random.default_rng(4)
