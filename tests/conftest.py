@@ -29,6 +29,11 @@ KINDS = ("red", "blue", "old", "tiny")
 FILLERS = ("about", "some", "with", "near", "from", "under", "very", "quite")
 
 
+def pytest_collection_modifyitems(items):
+    """Slow ones first: who has nothing left to do takes over the last tests of another worker."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("UMPTEEN_CACHE", str(tmp_path_factory.mktemp("cache")))

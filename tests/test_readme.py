@@ -61,6 +61,7 @@ def test_the_make_targets_exist():
     assert named <= targets
 
 
+@pytest.mark.slow
 def test_the_shell_lines_run(place):
     out = run(["bash", "-ec", "\n".join(bodies("sh"))], place)
     answers = [json.loads(line) for line in out.splitlines() if line.startswith('{"text"')]

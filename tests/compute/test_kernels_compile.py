@@ -10,6 +10,7 @@ pytest.importorskip("triton", reason="the kernels need triton")
 
 import umpteen
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("kernel_signatures.py")
 
 

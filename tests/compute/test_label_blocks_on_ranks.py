@@ -14,6 +14,7 @@ from umpteen.objectives.reductions import mean_of_positives, one_of_positives
 from umpteen.objectives.softmax import Softmax
 from umpteen.types import Positives
 
+pytestmark = pytest.mark.slow
 SEED = 3
 FORWARDS = (1.0, 0.3, 0.0)
 

@@ -129,12 +129,14 @@ def lose_one(ranks, folder):
 
 def hang_one(ranks, folder):
     if ranks.rank == 1:
-        time.sleep(4.0)
+        while not (folder / "noticed").exists():
+            time.sleep(0.05)
         return
     try:
         ranks.wait()
     except RankLost as error:
         print(error)
+        (folder / "noticed").touch()
         raise SystemExit from error
 
 
@@ -155,5 +157,5 @@ def test_a_rank_that_dies_is_noticed_at_once_and_named_in_a_sentence(tmp_path):
 
 
 def test_a_rank_that_hangs_is_noticed_when_patience_ends(tmp_path):
-    on_ranks(__file__, "hang_one", 2, tmp_path, patience=1.0)
+    on_ranks(__file__, "hang_one", 2, tmp_path, patience=3.0)  # 1 is too few to meet
     assert "rank 0 of 2 (counted from 0) gets no answer" in said(tmp_path)

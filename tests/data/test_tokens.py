@@ -260,7 +260,7 @@ def test_processes_that_ask_at_once_do_the_work_once(tmp_path):
     workers = [context.Process(target=_tokenize_there, args=given) for _ in range(2)]
     for worker in workers:
         worker.start()
-    results = [queue.get(timeout=60) for _ in workers]
+    results = [queue.get(timeout=180) for _ in workers]
     for worker in workers:
         worker.join()
     assert sorted(calls for calls, _ in results) == [0, 1]

@@ -59,7 +59,7 @@ class Nursery:
 
     def close(self) -> None:
         self._process.stdin.close()
-        self._process.wait(timeout=120)
+        self._process.wait(timeout=180)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,8 @@ import signal
 import pytest
 from small_runs import outcome, steps
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def never_killed(nursery, tiny_data_folder, tmp_path_factory):

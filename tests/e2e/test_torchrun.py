@@ -37,7 +37,7 @@ def processes_below(parent: int) -> dict[int, int]:
     return found
 
 
-def wait_for_steps(run, n, job, seconds=90):
+def wait_for_steps(run, n, job, seconds=180):
     end = time.monotonic() + seconds
     while time.monotonic() < end and job.poll() is None:
         log = run / "steps.jsonl"
@@ -67,7 +67,7 @@ def test_a_killed_rank_ends_the_try_with_a_sentence_and_the_restart_continues(
             wait_for_steps(run, 5, job)
             os.kill(processes_below(job.pid)[1], signal.SIGKILL)
             taken = len(steps(run))
-            code = job.wait(timeout=120)
+            code = job.wait(timeout=180)
         finally:
             if job.poll() is None:
                 job.terminate()

@@ -1,6 +1,7 @@
 """The laws of every row of PACKED: packed equals padded, forward and backward."""
 
 import copy
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -31,8 +32,10 @@ lengths_of_texts = [1, 1, 2, 3, 3, 5, 7, 11, 17, 23, LONGEST, LONGEST]
 needs_triton = pytest.mark.skipif(not installed("triton"), reason="the kernels need triton")
 every_network = pytest.mark.parametrize("name", sorted(PACKED))
 # The kernels see a network taken apart, so one of each way to do that.
-every_form = pytest.mark.parametrize("name", sorted({d: n for n, d in PACKED.items()}.values()))
-every_pooling = pytest.mark.parametrize("pooling", ["mean", "first"])
+FORMS = sorted({d: n for n, d in PACKED.items()}.values())
+POOLINGS = ["mean", "first"]
+every_form = pytest.mark.parametrize("name", FORMS)
+every_pooling = pytest.mark.parametrize("pooling", POOLINGS)
 
 
 def make(name, **changes):
@@ -150,8 +153,7 @@ def test_weights_are_not_kept_twice_where_that_brings_nothing(why, monkeypatch):
 
 
 @needs_triton
-@every_form
-@every_pooling
+@pytest.mark.parametrize(("name", "pooling"), zip(FORMS, cycle(POOLINGS)))
 def test_the_kernels_equal_padded_forward_and_backward(name, pooling):
     network = make(name).to(DEVICE)
     texts = make_texts()

@@ -69,7 +69,7 @@ class Browser:
         if session is not None:
             message["sessionId"] = session
         self._out.write(json.dumps(message).encode() + b"\0")
-        answer = box.get(timeout=30)
+        answer = box.get(timeout=180)
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
@@ -79,7 +79,7 @@ class Browser:
     def close(self):
         try:
             self.call("Browser.close")
-            self.process.wait(10)
+            self.process.wait(180)
         finally:
             if self.process.poll() is None:
                 self.process.kill()
@@ -124,7 +124,7 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, expression, seconds=20):
+    def wait(self, expression, seconds=180):
         """Wait until an expression is true; its value."""
         end = time.monotonic() + seconds
         while True:

@@ -19,6 +19,9 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
 
+PATIENCE = 180
+"""Seconds for anything that another process is to do: a machine may be busy with other things."""
+
 
 @pytest.fixture(scope="session")
 def served_run(tiny_data, tmp_path_factory):
@@ -80,7 +83,7 @@ class Service:
             raise
 
     def _find_address(self):
-        assert self._said.wait(60), self.lines
+        assert self._said.wait(PATIENCE), self.lines
         # By what it says, not by its place: other lines may already have come after it.
         said = [line for line in self.lines if "serving " in line]
         found = re.search(r"http://\S+:(\d+)", said[0] if said else "")
@@ -95,7 +98,7 @@ class Service:
                 self._said.set()
         self._said.set()
 
-    def wait_until_ready(self, seconds=60):
+    def wait_until_ready(self, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             try:
@@ -105,7 +108,7 @@ class Service:
                 time.sleep(0.05)
         raise AssertionError(self.lines)
 
-    def call(self, path, body=None, method=None, timeout=30):
+    def call(self, path, body=None, method=None, timeout=PATIENCE):
         """Status and JSON of a request."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, method=method)
@@ -116,7 +119,7 @@ class Service:
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 
-    def stop(self, how=signal.SIGTERM, seconds=60):
+    def stop(self, how=signal.SIGTERM, seconds=PATIENCE):
         if self.process.poll() is None:
             self.process.send_signal(how)
         return self.process.wait(seconds)

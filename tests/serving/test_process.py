@@ -17,6 +17,9 @@ import pytest
 
 from umpteen.live.book import LabelBook
 
+from .conftest import PATIENCE
+
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 TEXT = "old river mirror"
 
@@ -25,6 +28,13 @@ def answers(service, text=TEXT, **body):
     status, found = service.call("/v1/predict", {"texts": text, "head": "de", **body})
     assert status == 200, found
     return [label["id"] for label in found["predictions"][0]["labels"]]
+
+
+def until(holds):
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +48,12 @@ def other_run(tiny_data, tmp_path_factory):
 
 
 def test_stopping_finishes_what_was_accepted(service, run):
-    running = service(run, "--wait-ms", "400", "--queue", "1024")
+    running = service(run, "--wait-ms", "2000", "--queue", "1024")
     answers(running, [TEXT] * 40)  # as many are then waited for
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(answers, running) for _ in range(8)]
-        time.sleep(0.2)  # accepted, and waiting for company
+        # Accepted, and waiting for company; or, if this took too long, no longer waiting.
+        until(lambda: read_counter(running, "queue_texts") == 8 or asked[-1].done())
         assert running.stop() == 0
         assert all(len(each.result()) == 5 for each in asked)
     events = [json.loads(line)["event"] for line in running.lines if line.startswith("{")]
@@ -75,7 +86,7 @@ def test_workers_share_changes_and_counts(service, run):
     time.sleep(1.1)  # counts are shared once a second
     for _ in range(8):
         answers(running)
-    assert read_counter(running, "texts_total") >= 64
+    until(lambda: read_counter(running, "texts_total") >= 64)
     assert running.stop() == 0
 
 
@@ -109,25 +120,20 @@ def test_a_new_version_takes_over_without_a_lost_request(service, run, other_run
     fresh = tmp_path / "fresh"
     fresh.symlink_to(later)
     os.replace(fresh, link)
-    end = time.monotonic() + 20
-    while answers(running, k=40) == before and time.monotonic() < end:
-        time.sleep(0.05)
+    until(lambda: answers(running, k=40) != before)
     assert "L01" in answers(running, k=40)  # the later run has labels of its own
     broken = tmp_path / "broken"
     broken.mkdir()
     fresh.symlink_to(broken)
     os.replace(fresh, link)  # one that cannot be loaded
-    end = time.monotonic() + 20
-    while not any("version not loaded" in line for line in running.lines):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: any("version not loaded" in line for line in running.lines))
     assert "L01" in answers(running, k=40)
+    until(lambda: len(codes) > 20)
     stop.set()
     for thread in threads:
         thread.join()
     assert set(codes) == {200}
     assert not wrong
-    assert len(codes) > 20
 
 
 def test_killed_right_after_the_answer_no_change_is_lost(service, run):
@@ -148,7 +154,7 @@ def test_killed_right_after_the_answer_no_change_is_lost(service, run):
 def test_mistakes_at_the_start_are_sentences(run, tmp_path, service):
     def serve(*words):
         command = [sys.executable, "-m", "umpteen", "serve", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
     done = serve(tmp_path / "nowhere")
     assert (done.returncode, "is not a run folder" in done.stderr) == (1, True)

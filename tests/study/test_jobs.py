@@ -10,6 +10,7 @@ from small_runs import SETTINGS
 from umpteen.study import running
 from umpteen.study.plan import read_study
 
+pytestmark = pytest.mark.slow
 TEXT = """
 seeds = [1]
 metrics = ["P@1", "P@5"]
@@ -81,7 +82,7 @@ def test_processes_end_with_a_command_that_is_killed_and_the_next_one_continues(
         assert process.stderr.readline().startswith("[1/1] tiny--")  # a run is under way
         process.kill()
         # Children have this pipe too: it ends when all of them have.
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
     assert not (out / "results").exists()
     subprocess.run(command, check=True, capture_output=True)
     study = read_study(file, {"tiny": str(tiny_data_folder)})

@@ -14,6 +14,7 @@ from small_runs import SETTINGS, StopAt, checkpoints, fit, outcome, steps, stop_
 import umpteen
 from umpteen import errors
 from umpteen.data.dataset import Dataset, Split
+from umpteen.training import selection
 from umpteen.training.prepare import source_rows
 from umpteen.training.run import train
 
@@ -243,6 +244,21 @@ def test_validation_can_be_rarer_than_epochs(tiny_data, tmp_path):
     fit(tiny_data, tmp_path, "train.epochs=5", "validation.every_epochs=2")
     history = json.loads((tmp_path / "metrics.json").read_text())["validation"]
     assert [entry["epoch"] for entry in history] == [2, 4, 5]
+
+
+def test_validations_share_a_tokenizer(tiny_data, tmp_path, monkeypatch):
+    """Copying one of thirty thousand tokens takes longer than validating on a few texts."""
+    seen = []
+
+    def noted(predictor, *given, **options):
+        seen.append(predictor.tokenizer)
+        return umpteen.evaluate(predictor, *given, **options)
+
+    monkeypatch.setattr(selection, "evaluate", noted)
+    fit(tiny_data, tmp_path, "train.epochs=3")
+    assert len(seen) == 3
+    assert len(set(map(id, seen))) == 1
+    assert seen[0].truncation["max_length"] > 0
 
 
 def test_a_run_without_validation_answers_with_the_last_model(tiny_data, tmp_path):

@@ -27,6 +27,7 @@ from umpteen.training.reporters import Silent
 from umpteen.training.run import train
 from umpteen.training.session import Session
 
+pytestmark = pytest.mark.slow
 SMALL = (
     *SETTINGS,
     "encoder.options={dropout=0.0}",
