@@ -90,8 +90,9 @@ def evaluate(
     left_out = tuple(without)
     for name in heads:
         places = min(depth if name != FUSED else max(depth, PLACES), len(model.labels))
+        own = left_out if name == FUSED or FUSED not in heads else ()
         top = model.search(
-            vectors, places, head=name, texts=texts, exclude=part.filters, without=left_out
+            vectors, places, head=name, texts=texts, exclude=part.filters, without=own
         )
         if name == FUSED and model.fused is not None:
             way = model.fused.recipe.way(left_out)

@@ -292,11 +292,16 @@ class Predictor:
         best of the others that answers.
         """
         name = self._known(self.vector_heads[-1] if head is None and texts is None else head)
+        left_out = tuple(without)
+        if left_out and name != FUSED:
+            raise ConfigError(
+                f"only the head 'fused' can leave out {', '.join(left_out)}; the head is {name!r}"
+            )
         if name == FUSED:
             if texts is None:
                 raise ConfigError("the head 'fused' reads words: give the texts too")
             top = self._fused().search(
-                texts, vectors, k, exclude=exclude, allowed=allowed, without=without
+                texts, vectors, k, exclude=exclude, allowed=allowed, without=left_out
             )
             return TopK(top.rows, top.scores, self.labels_now())
         columns = self.columns(name)

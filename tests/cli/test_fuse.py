@@ -74,6 +74,25 @@ def test_a_threshold_makes_a_set(threshold, umpteen_command, fused):
             assert part["labels"] == kept
 
 
+def test_a_set_is_not_cut_at_ten_labels(umpteen_command, fused):
+    (whole,) = answers(umpteen_command("predict", fused, "--threshold", "0", stdin="red\n"))
+    (ten,) = answers(umpteen_command("predict", fused, stdin="red\n"))
+    assert (len(whole["labels"]), len(ten["labels"])) == (20, 10)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--threshold", "1.5"],
+        ["--threshold", "-0.1"],
+        ["--head", "de", "--without", "votes"],
+        ["--head", "combined", "--explain"],
+    ],  # fmt: skip
+)
+def test_flags_that_do_not_fit_the_head_are_sentences(flags, umpteen_command, fused, fails):
+    assert "fused" in fails(umpteen_command("predict", fused, *flags, stdin="a\n"))
+
+
 def test_thresholds_that_cannot_be_are_sentences(umpteen_command, fused, trained, fails):
     for place, head in ((trained, []), (fused, ["--head", "de"])):
         result = umpteen_command("predict", place, "--threshold", "auto", *head, stdin="a\n")

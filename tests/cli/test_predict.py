@@ -110,7 +110,14 @@ def test_errors_are_sentences(umpteen_command, fails, tmp_path, run):
 
 @pytest.mark.parametrize(
     "flags",
-    [["-k", "0"], ["-k", "-1"], ["--head", "both"], ["--threshold", "low"], ["no-such-file.txt"]],
+    [
+        ["-k", "0"],
+        ["-k", "-1"],
+        ["--head", "both"],
+        ["--threshold", "low"],
+        ["--threshold", "nan"],
+        ["no-such-file.txt"],
+    ],
 )
 def test_wrong_usage_exits_with_2(flags, umpteen_command, fails, trained):
     said = fails(umpteen_command("predict", trained, *flags, stdin="x\n"), code=2)

@@ -108,6 +108,7 @@ class Fused:
         Returns:
             One list a text, one entry an answer: ``{"scores": {view: ..}, "shares": {part: ..}}``.
             A share is what the score would lose if the part had said what it says on average.
+            Both are empty for a label that another head has found and no part would.
         """
         way = self.recipe.way(without)
         told: list[list[dict[str, Any]]] = []
@@ -130,7 +131,7 @@ class Fused:
                 )
             }
             for query, rows in enumerate(top.rows[here].tolist()):
-                places = [keys[query, row] for row in rows if (query, row) in keys]
+                places = [keys.get((query, row), -1) for row in rows]
                 told.append([_told_of(place, found, shares) for place in places])
         return told
 
@@ -160,6 +161,8 @@ class Fused:
 def _told_of(
     place: int, found: Candidates, shares: dict[str, NDArray[np.float64]]
 ) -> dict[str, Any]:
+    if place < 0:
+        return {"scores": {}, "shares": {}}
     return {
         "scores": {view: float(values[place]) for view, values in found.scores.items()},
         "shares": {part: float(values[place]) for part, values in shares.items()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
@@ -23,14 +24,19 @@ TEXTS_AT_ONCE = 1024
 @click.command()
 @click.argument("run")
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
-@click.option("-k", default=10, show_default=True, type=click.IntRange(1), help="Labels per text.")
+@click.option(
+    "-k",
+    default=None,
+    type=click.IntRange(1),
+    help="Labels per text, 10 by default; at most so many with --threshold, where it is 20.",
+)
 @click.option("--head", type=click.Choice(HEADS), help="By default the best.")
 @click.option(
     "--threshold",
     metavar="auto|groups|X",
     callback=lambda *given: _number_or_word(*given),
     help="Leave out labels scored below X; auto: below what was best on validation, groups: "
-    "below what was best for labels of the same frequency. Up to k labels.",
+    "below what was best for labels of the same frequency.",
 )
 @without_option
 @click.option("--explain", is_flag=True, help="Say what each part says of every label.")
@@ -39,7 +45,7 @@ TEXTS_AT_ONCE = 1024
 def predict(
     run: str,
     file: IO[str],
-    k: int,
+    k: int | None,
     head: str | None,
     threshold: str | None,
     without: tuple[str, ...],
@@ -52,15 +58,25 @@ def predict(
     {"text": .., "labels": [{"id": .., "text": .., "score": ..}]}. Scores of the head fused are
     probabilities.
     """
+    import numpy as np
+
+    from umpteen.errors import ConfigError
     from umpteen.predictor import Predictor
 
     predictor = Predictor.load(run, device=device)
+    if explain and (head or predictor.heads[-1]) != "fused":
+        raise ConfigError(
+            f"--explain tells of the head fused, the head is {head or predictor.heads[-1]}; "
+            "leave out --head, or fit one with umpteen fuse"
+        )
+    if k is None:
+        k = 10 if threshold is None else 20
     limits = _limits(predictor, head, threshold, without)
     lines = _texts(file)
     while batch := list(islice(lines, TEXTS_AT_ONCE)):
         top = predictor.predict(batch, k, head=head, without=without)
         told = predictor.explain(batch, top, without=without) if explain else None
-        kept = (top.rows >= 0) & (top.scores >= (limits[top.rows] if limits is not None else -1e30))
+        kept = (top.rows >= 0) & (top.scores >= limits[np.minimum(top.rows, len(limits) - 1)])
         for place, (text, ids, names) in enumerate(zip(batch, top.ids, top.texts, strict=True)):
             labels: list[dict[str, Any]] = []
             for rank, (label_id, name) in enumerate(zip(ids, names, strict=True)):
@@ -74,37 +90,46 @@ def predict(
 
 def _limits(
     predictor: Predictor, head: str | None, threshold: str | None, without: tuple[str, ...]
-) -> NDArray[np.float64] | None:
-    """(labels + 1,) the least score of each label, the last for those added since; or None."""
+) -> NDArray[np.float64]:
+    """(L + 1,) the least score of each trained label, and last of those added since."""
     import numpy as np
 
     from umpteen.answers.calibration import thresholds_of_labels
     from umpteen.errors import ConfigError
 
+    n = len(predictor.labels)
     if threshold is None:
-        return None
-    live = predictor.live
-    n = len(live.labels if live is not None else predictor.labels)
-    if threshold in ("auto", "groups"):
-        if (head or predictor.heads[-1]) != "fused" or predictor.fused is None:
+        return np.full(n + 1, -np.inf)
+    fused = predictor.fused if (head or predictor.heads[-1]) == "fused" else None
+    if threshold not in ("auto", "groups"):
+        if fused is not None and not 0 <= float(threshold) <= 1:
             raise ConfigError(
-                f"--threshold {threshold} needs the head fused, whose scores are probabilities; "
-                "fit it with umpteen fuse, or give a number"
+                f"--threshold {threshold}: scores of the head fused are probabilities; "
+                "give a number from 0 to 1"
             )
-        calibration = predictor.fused.recipe.way(without).calibration
-        limits = np.full(n, calibration.threshold)
-        if threshold == "groups":
-            own = thresholds_of_labels(calibration, predictor.fused.label_counts)
-            limits[: len(own)] = own
-        return limits
-    return np.full(n, float(threshold))
+        return np.full(n + 1, float(threshold))
+    if fused is None:
+        raise ConfigError(
+            f"--threshold {threshold} needs the head fused, whose scores are probabilities; "
+            "fit it with umpteen fuse, or give a number"
+        )
+    calibration = fused.recipe.way(without).calibration
+    limits = np.full(n + 1, calibration.threshold)
+    if threshold == "groups":
+        limits[:n] = thresholds_of_labels(calibration, fused.label_counts)
+    return limits
 
 
 def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None or value in ("auto", "groups"):
+        return value
     try:
-        return value if value in (None, "auto", "groups") else str(float(value))
+        number = float(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither auto, groups nor a number") from None
+        number = math.nan
+    if math.isnan(number):
+        raise click.BadParameter(f"{value!r} is neither auto, groups nor a number")
+    return str(number)
 
 
 def _texts(file: IO[str]) -> Iterator[str]:
