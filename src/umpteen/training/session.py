@@ -247,13 +247,12 @@ class Session:
                     self.ranks.first and waited, interrupted.is_set()
                 )
                 finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
-                over = finished and at.stage + 1 == len(self.stages)
                 if overdue or finished or stop:
                     started = time.monotonic()
                     self._save_checkpoint()
                     saved = time.monotonic()
                     cost = saved - started
-                if stop and not over:
+                if stop:  # after the last step, too: a fused answer or another trial would follow
                     raise KeyboardInterrupt
                 if finished:
                     return
