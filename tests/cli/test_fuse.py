@@ -136,6 +136,17 @@ def test_pairs_are_added_and_counted(umpteen_command, own, tmp_path):
     assert "added in all" in table.stdout
 
 
+def test_memory_says_whether_near_texts_get_its_votes(umpteen_command, own):
+    file = own / "answers" / "recipe.json"
+    recipe = json.loads(file.read_text())
+    whole = next(way for way in recipe["ways"] if "votes" in way["parts"])
+    for ways, said in (([whole], False), (recipe["ways"], True)):
+        ways = sorted(ways, key=lambda way: said == ("votes" in way["parts"]))
+        file.write_text(json.dumps({**recipe, "ways": ways}))
+        result = umpteen_command("memory", "info", own)
+        assert ("near texts do not" in result.stderr) is said
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -9,7 +9,14 @@ from typing import IO, Any
 
 import click
 
-from umpteen.cli._options import device_option, json_option, sentences, write_json, write_table
+from umpteen.cli._options import (
+    device_option,
+    json_option,
+    say,
+    sentences,
+    write_json,
+    write_table,
+)
 
 PAIRS_AT_ONCE = 4096
 
@@ -29,7 +36,8 @@ def add(run: str, file: IO[str], device: str, as_json: bool) -> None:
     """Remember the pairs of FILE: {"text": .., "labels": [ids]} on each line.
 
     Near texts get these labels from the next prediction on, in every process that answers with
-    RUN; a text that is asked word for word gets them first. A text that is added again replaces
+    RUN, unless its fused answer was chosen without votes; a text that is asked word for word gets
+    them first. A text that is added again replaces
     what was remembered of it. A file with a wrong line changes nothing.
     """
     from umpteen.predictor import Predictor
@@ -58,6 +66,12 @@ def info(run: str, as_json: bool) -> None:
 
 def _tell(predictor: Any, as_json: bool, **more: int) -> None:
     remembered = predictor.require_memory()
+    parts = predictor.fused.recipe.way().parts
+    if "votes" not in parts:
+        say(
+            f"the fused answer of this run was chosen without votes ({', '.join(parts)}): a text "
+            "asked word for word gets its labels, near texts do not"
+        )
     facts = {
         **more,
         "trained": len(remembered.memory),
