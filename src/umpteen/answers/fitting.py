@@ -20,7 +20,7 @@ from umpteen.answers.calibration import (
     with_thresholds,
 )
 from umpteen.answers.candidates import PARTS, VIEWS, Candidates, best_candidates, look_up
-from umpteen.answers.choosing import METRICS, RULE, better, chosen_way, tilted
+from umpteen.answers.choosing import METRICS, RULE, chosen_way, tilted
 from umpteen.answers.features import counts_of, of_query
 from umpteen.answers.fusion import FusionModel, fit_fusion, with_trust
 from umpteen.answers.memory import votes
@@ -142,7 +142,7 @@ def fit_recipe(
         fit = _Fit(found, positive, folds, held, singles, own, alone, seed)
         ways.append(fit.best_way(tilt))
         say(f"fusion of {', '.join(parts)}: {_in_words(ways[-1].validation)}")
-    best = chosen_way([better(way.validation, reference) for way in ways], found.n_queries)
+    best = chosen_way([way.validation for way in ways], reference, found.n_queries)
     ordered = (ways[best], *ways[:best], *ways[best + 1 :])
     return Recipe(
         ordered,
