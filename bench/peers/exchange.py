@@ -29,6 +29,8 @@ def arguments(doc: str) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--variant", default="")
     parser.add_argument("--encoder", default="")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=5)
     return parser.parse_args()
 
 

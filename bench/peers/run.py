@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,16 +77,29 @@ def main() -> None:
     parser.add_argument("--python", required=True, help="the peers' interpreter")
     parser.add_argument("--text", default="all", choices=["title", "all"])
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS)[:5])
-    parser.add_argument("--encoder", default="")
+    parser.add_argument("--encoder", default="", help="of xr-transformer: a Hugging Face folder")
+    parser.add_argument("--tokens", type=int, help="it reads of a text; 32 of titles, else 128")
+    parser.add_argument("--epochs", type=int, default=5, help="it trains at each level of its tree")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--k", type=int, default=100)
     parser.add_argument("--out", help="rows as JSON")
     args = parser.parse_args()
     if "xr-transformer" in args.peers and not args.encoder:
         parser.error("xr-transformer needs --encoder, a Hugging Face folder")
+    if args.encoder and not Path(args.encoder).is_dir():
+        parser.error(f"--encoder {args.encoder}: no such folder")
+    if shutil.which(args.python) is None:
+        parser.error(f"--python {args.python}: no such program; make the peers' environment first")
     from umpteen import load_dataset
+    from umpteen.errors import UmpteenError
 
-    data = load_dataset(args.data)
+    try:
+        data = load_dataset(args.data)
+    except UmpteenError as error:
+        parser.error(str(error))
+    for name in ("train", "test"):
+        if name not in data:
+            parser.error(f"{args.data} has no {name} split, which peers are compared on")
     rows = []
     with tempfile.TemporaryDirectory(prefix="umpteen-peers-") as temporary:
         folder = Path(temporary)
@@ -96,7 +110,11 @@ def main() -> None:
             script, variant = PEERS[name]
             out = folder / name
             options = ["--k", str(args.k), "--threads", str(args.threads), "--variant", variant]
-            call(args.python, script, temporary, str(out), *options, "--encoder", args.encoder)
+            if name == "xr-transformer":
+                tokens = str(args.tokens or (32 if args.text == "title" else 128))
+                options += ["--encoder", args.encoder, "--tokens", tokens]
+                options += ["--epochs", str(args.epochs)]
+            call(args.python, script, temporary, str(out), *options)
             seconds = json.loads((out / "seconds.json").read_text())
             each = 1000 * seconds["predict"] / len(data.splits["test"])
             rows.append(

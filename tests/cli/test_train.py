@@ -90,6 +90,7 @@ WRONG = [
     (["--preset", "missing.toml"], "does not exist"),
     (["--resume", "--set", "seed=1"], "keeps its own settings"),
     (["--resume", "--preset", "unidec"], "keeps its own settings"),
+    (["--resume", "--text", "title"], "--text"),
     (["--resume"], "is not a run folder"),
     (["--resume", "--minutes", "3"], "keeps its own settings"),
     (["--minutes", "0"], "more than 0 minutes"),

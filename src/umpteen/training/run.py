@@ -94,8 +94,8 @@ def train(
         told = (config, preset, dataset, minutes, tune)
         if overrides or any(value is not None for value in told):
             raise ConfigError(
-                "a resumed run keeps its own settings; leave preset, --set, --dataset, --minutes "
-                "and --tune out"
+                "a resumed run keeps its own settings; leave preset, --set, --text, --dataset, "
+                "--minutes and --tune out"
             )
         settled = _settled_before(folder)
     else:
