@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from umpteen.answers.candidates import VIEWS, Candidates
-from umpteen.answers.choosing import METRICS, TILTS, better, tilted
+from umpteen.answers.choosing import METRICS, TILTS, better, chosen_way, tilted
 from umpteen.answers.features import feature_parts, features, log_shares, of_query
 from umpteen.answers.fusion import FusionModel, fit_fusion
 from umpteen.errors import RunError
@@ -156,6 +156,17 @@ def test_a_tilt_may_not_fall_below_a_single_part():
     assert chosen_tilt(judged(0.002, 0.5), 49.99) < chosen_tilt(judged(0.002, 0.5), 45.0)
     # What the fused answer does not reach without a tilt is not asked for.
     assert chosen_tilt(judged(0.0, 0.5), 70.0) > 0
+
+
+def test_parts_are_left_out_for_a_gain_that_costs_no_precision():
+    reference, whole = dict.fromkeys(METRICS, 40.0), dict.fromkeys(METRICS, 44.0)
+    rare = {name: 46.0 if name.startswith("PSP") else 44.0 for name in METRICS}
+    assert chosen_way([whole, rare], reference, 1000) == 1
+    for name in METRICS[:3]:
+        one = 100 / (1000 * int(name[2:]))
+        least = 44.0 * 0.997 - one
+        assert chosen_way([whole, {**rare, name: least + 0.001}], reference, 1000) == 1
+        assert chosen_way([whole, {**rare, name: least - 0.001}], reference, 1000) == 0
 
 
 def test_a_loss_in_one_metric_weighs_more_than_the_same_gain_in_another():
