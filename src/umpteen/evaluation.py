@@ -13,6 +13,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.tokens import TokenStore
 from umpteen.metrics import parse_all
 from umpteen.scoring import DEFAULT, Report, score
+from umpteen.types import TopK
 
 FUSED = "fused"
 
@@ -91,15 +92,20 @@ def evaluate(
     for name in heads:
         places = min(depth if name != FUSED else max(depth, PLACES), len(model.labels))
         own = left_out if name == FUSED or FUSED not in heads else ()
-        top = model.search(
-            vectors, places, head=name, texts=texts, exclude=part.filters, without=own
-        )
+
+        def answers(k: int, name: str = name, own: tuple[str, ...] = own) -> TopK:
+            return model.search(
+                vectors, k, head=name, texts=texts, exclude=part.filters, without=own
+            )
+
+        top = answers(places)
         if name == FUSED and model.fused is not None:
+            # Deeper answers weigh more candidates, which moves probabilities: sets are judged as
+            # users get them.
+            shown = top if places <= PLACES else answers(PLACES)
             way = model.fused.recipe.way(left_out)
             counts_of_parts = model.fused.label_counts
-            sets = judge_sets(
-                top.cut(PLACES), part.filtered_targets(), way.calibration, counts_of_parts
-            )
+            sets = judge_sets(shown, part.filtered_targets(), way.calibration, counts_of_parts)
         reports[name] = score(
             top,
             part,

@@ -201,6 +201,13 @@ def test_metrics_are_of_the_training_alone(run, tiny_data):
     assert umpteen.evaluate(model, tiny_data).as_json() == before
 
 
+def test_sets_are_judged_alike_whatever_else_is_measured(model, tiny_data, monkeypatch):
+    monkeypatch.setattr("umpteen.answers.fused.DEPTH", 6)  # of 40 labels, as 40 of many
+    few, many = (umpteen.evaluate(model, tiny_data, head="fused", metrics=metrics).sets
+                 for metrics in (["P@1"], ["P@1", "R@100"]))  # fmt: skip
+    assert few == many
+
+
 def test_what_was_remembered_outlives_a_new_fit(run, tiny_data):
     umpteen.Predictor.load(run).remember([NOVEL], [["L07"]])
     refit(run, tiny_data)
