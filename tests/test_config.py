@@ -98,6 +98,7 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
         ),
         ({"pool": {"most_labels": 5, "least_labels": 6}}, "pool.least_labels must be at most"),
         ({"pool": {"scores": "fp8"}}, "pool.scores must be auto unless pool.scope is all or bank"),
+        ({"model": {"label_init": "odds"}}, "model.label_init must be text or zeros unless"),
         ({"batches": {"search": "int8"}}, "batches.search must be auto, bfloat16 or float8"),
         ({"train": {"precision": "fp8"}}, "train.precision must be auto, fp32 or bf16"),
         ({"train": {"lr_labels": float("nan")}}, "train.lr_labels must be 0 or more"),

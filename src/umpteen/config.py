@@ -68,7 +68,9 @@ class ModelConfig:
     label_dropout: float = 0.0
     """Of the label vectors."""
     label_init: str = "text"
-    """First label vectors: ``text`` (the classifier head's, of the labels' texts) or ``zeros``."""
+    """First label vectors: ``text`` (the classifier head's, of the labels' texts), ``zeros``, or
+    ``odds``: one for all, with which scores start at a label's log-odds, for ``bce`` over all
+    labels."""
     normalize: bool = True
     """Whether the dual head's vectors have length one and its scores are cosines; false is for a
     model with that head alone, whose scores are then inner products."""

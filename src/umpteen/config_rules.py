@@ -28,7 +28,7 @@ CHOICES = {
     "encoder.pooling": ("mean", "first"),
     "encoder.table": ("auto", "static", "random"),
     "model.label_side": ("free", "text", "graph"),
-    "model.label_init": ("text", "zeros"),
+    "model.label_init": ("text", "zeros", "odds"),
     "pool.scope": ("batch", "all", "bank"),
     "pool.scores": ("auto", "fp32", "bf16", "fp8"),
     "batches.search": ("auto", "bfloat16", "float8"),
@@ -141,6 +141,13 @@ def _label_vectors(c: Any) -> Iterable[Problem]:
             "nothing is frozen"
         )
         yield "model.label_side", side, rule
+    own = classifier and side == "free" and c.model.classifier_head == "linear"
+    if c.model.label_init == "odds" and not (own and c.pool.scope == "all"):
+        rule = (
+            "text or zeros unless there is a classifier with a head of its own, model.label_side "
+            "is free and pool.scope is all"
+        )
+        yield "model.label_init", "odds", rule
     free = classifier and side == "free" and c.pool.scope != "all"
     if c.train.label_place == "host" and not free:
         rule = (

@@ -175,6 +175,8 @@ class Session:
             start.start_from_texts_(
                 self.model, self.data, precision=self.precision, ranks=self.ranks
             )
+        elif settings.model.label_init == "odds":
+            start.start_from_odds_(self.model, self.data)
         else:
             self.model.label_vectors.data.zero_()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from umpteen.training.prepare import Prepared
 from umpteen.types import Ragged
 
 N_EXAMPLES = 1000
+BIAS = 4.0
+"""Length of the head's first bias: about that of the encoders' vectors, so neither drowns."""
 
 
 @dataclass(frozen=True)
@@ -129,3 +132,22 @@ def start_from_texts_(
     vectors = encode_texts(model, texts, model.classifier, precision=precision)
     model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
     model.train(was_training)
+
+
+def start_from_odds_(model: Model, data: Prepared) -> None:
+    """Give every label one vector, such that scores start near a label's log-odds.
+
+    With scores of 0, binary cross-entropy over L labels begins by pushing all L of them down, and
+    the encoder gives way by making all texts alike: a transformer does not come back from that.
+    With scores of log(p / (1 - p)), p the share of the labels that a query has, as much pulls up as
+    pushes down. That constant is a bias of the head and label vectors against it.
+    """
+    assert model.label_vectors is not None
+    assert model.classifier_head is not None
+    targets = data.train.filtered_targets()
+    share = max(targets.nnz, 1) / (targets.shape[0] * targets.shape[1])
+    odds = math.log(share / (1 - share)) if share < 1 else 0.0
+    bias = model.classifier_head.linear.bias.data
+    bias.fill_(BIAS / math.sqrt(len(bias)))
+    scale = model.scale("classifier").item()
+    model.label_vectors.data.copy_((odds / (scale * BIAS**2) * bias).expand_as(model.label_vectors))
