@@ -245,6 +245,8 @@ def quick_settings(preset):
     settings = [*QUICK, "batches.first_refresh=0", "batches.refresh_epochs=2"]
     if asked.batches.double_epochs:
         settings += ["batches.cluster_size=2", "batches.double_epochs=[1, 3]"]
+    if asked.model.label_init == "odds":  # nothing is learned by leaving scores of 0
+        settings += ["train.lr_labels=0.05", "model.dropout=0"]
     if asked.stage2:
         settings += [f"stage2.train.epochs={EPOCHS}", "stage2.batches.size=16"]
         settings += ["stage2.train.lr_labels=0.02"]
