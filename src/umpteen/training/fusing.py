@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from umpteen.answers.fitting import fit_recipe, held_out
+from umpteen.answers.fitting import fit_recipe
+from umpteen.answers.held import held_out
 from umpteen.answers.lexical import Lexical
 from umpteen.answers.lexical_training import LexicalRecipe, learn_lexical
 from umpteen.answers.memory import Memory, digest_texts, ones_like
