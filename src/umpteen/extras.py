@@ -25,8 +25,9 @@ def require(module: str, *, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
+        package = module.partition(".")[0]
         raise MissingExtra(
-            f"{module} is not installed; install it with: pip install 'umpteen[{extra}]'"
+            f"{package} is not installed; install it with: pip install 'umpteen[{extra}]'"
         ) from error
 
 

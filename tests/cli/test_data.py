@@ -49,6 +49,13 @@ def test_check_as_json(folder):
     assert len(found["warnings"]) == 2
 
 
+def test_check_says_where_there_is_nothing_to_train_on(folder):
+    (folder / "train.jsonl").rename(folder / "train.json")
+    result = run("check", folder)
+    assert result.exit_code == 0, result.stderr
+    assert "can be measured on, not trained: there is no train split" in result.stderr
+
+
 def test_check_says_one_sentence_and_exits_with_1(folder):
     (folder / "train.jsonl").write_text('{"text": "x", "labels": ["a", "a"]}\n')
     result = run("check", folder)
@@ -93,6 +100,13 @@ def test_stats_as_json_and_plot(folder, tmp_path):
 
 def test_stats_refuse_a_picture_of_another_kind_as_wrong_usage(folder):
     assert run("stats", folder, "--plot", "a.gif").exit_code == 2
+
+
+def test_a_missing_extra_is_called_by_its_package(folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("stats", folder, "--plot", tmp_path / "x.png")
+    assert result.exit_code == 1
+    assert "matplotlib is not installed" in result.stderr
 
 
 def test_stats_of_data_without_train_have_no_picture(folder):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from small_runs import SETTINGS
 
 import umpteen
 
@@ -31,6 +32,27 @@ def test_a_line_in_is_a_line_out(umpteen_command, trained, tmp_path):
         assert [label["text"] for label in answer["labels"]] == top.texts[place]
         scores = [label["score"] for label in answer["labels"]]
         np.testing.assert_allclose(scores, top.scores[place], atol=1e-6)
+
+
+def test_a_row_of_a_data_set_is_read_as_training_read_it(umpteen_command, trained):
+    rows = [
+        {"title": "red apple", "content": "old river", "labels": ["L00"]},
+        {"title": "red apple"},
+        {"text": "red apple", "content": "old river"},
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    found = answers(umpteen_command("predict", trained, stdin=lines))
+    assert [a["text"] for a in found] == ["red apple old river", "red apple", "red apple"]
+
+
+def test_a_run_that_was_trained_on_titles_reads_titles(umpteen_command, tiny_data_folder, tmp_path):
+    words = ("--device", "cpu", "--text", "title", "--set=train.epochs=1")
+    flags = [f"--set={each}" for each in SETTINGS]
+    made = umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *flags, *words)
+    assert made.exit_code == 0, made.stderr
+    row = '{"title": "red apple", "content": "old river"}'
+    (found,) = answers(umpteen_command("predict", tmp_path / "run", stdin=row))
+    assert found["text"] == "red apple"
 
 
 @pytest.mark.parametrize("dash", [[], ["-"]])
@@ -85,7 +107,7 @@ def test_many_lines_are_answered_in_order(umpteen_command, trained, monkeypatch)
 
 def test_a_json_line_without_text_names_file_and_line(umpteen_command, fails, trained, tmp_path):
     file = tmp_path / "texts.jsonl"
-    file.write_text('{"text": "fine"}\n{"title": "no text"}\n')
+    file.write_text('{"text": "fine"}\n{"name": "no text"}\n')
     said = fails(umpteen_command("predict", trained, file))
     assert f"{file}, line 2" in said
     assert '"text"' in said

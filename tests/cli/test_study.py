@@ -40,6 +40,14 @@ def test_failures_end_with_1_after_the_table(umpteen_command, file, tiny_data_fo
     assert "objective 'nothing' is not known" in result.stderr
 
 
+def test_runs_that_nobody_has_are_not_made_in_silence(umpteen_command, file, tmp_path):
+    out = tmp_path / "out"
+    result = umpteen_command("study", file, "--out", out, "--path", "tiny=x", "--only", "zzz")
+    assert result.exit_code == 1
+    assert "no run has 'zzz' in its name; --list names them all" in result.stderr
+    assert not out.exists()
+
+
 def test_a_wrong_path_flag_is_wrong_usage(umpteen_command, file, tmp_path):
     assert umpteen_command("study", file, "--out", tmp_path, "--path", "tiny").exit_code == 2
     missing = umpteen_command("study", file, "--out", tmp_path)

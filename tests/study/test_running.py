@@ -204,12 +204,28 @@ def test_plots_are_whole_svg_files_with_a_legend(study, made, tmp_path):
         assert "gandalf" in text or file.name.startswith("shares")
 
 
+def test_shares_are_drawn_of_what_was_measured(study, made, tmp_path):
+    fewer = dataclasses.replace(study, metrics=("P@1",), plots={"shares": {}})
+    for cell in (cells := results.read_cells(study, made[0])):
+        for result in cell.results:
+            for head in result["heads"].values():
+                head["metrics"] = {"P@1": head["metrics"]["P@1"]}
+    (file,) = drawing.draw_all(fewer, cells, tmp_path)
+    assert file.name == "shares--tiny--unidec-frugal--P@1.svg"
+
+
 def test_a_curve_is_the_mean_over_seeds(study, made):
     cell = results.read_cells(study, made[0])[0]
     epochs, values = cell.curve("combined", "P@1")
     assert epochs == [1, 2, 3, 4]
     firsts = [r["validation"][0]["heads"]["combined"]["P@1"] for r in cell.results]
     assert values[0] == pytest.approx(sum(firsts) / 2)
+
+
+def test_a_result_without_a_metric_that_was_added_since_is_missing(study, made):
+    more = dataclasses.replace(study, metrics=(*study.metrics, "MRR"))
+    assert results.read_cells(more, made[0]) == []
+    assert "8 of 8 runs are missing" in results.table(more, [])
 
 
 def test_a_damaged_result_is_named(study, made, tmp_path):

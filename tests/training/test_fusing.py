@@ -265,6 +265,15 @@ def test_too_few_held_out_queries_fit_nothing(small_run_folder):
     assert umpteen.Predictor.load(small_run_folder).heads[-1] == "combined"
 
 
+def test_training_tells_that_too_few_queries_are_held_out(small_run_folder, tiny_data):
+    folder, told = RunFolder(small_run_folder), []
+    settings = settings_of(small_run_folder)
+    assert fuse_run(folder, tiny_data, settings, device="cpu", say=told.append) is None
+    (sentence,) = told
+    assert sentence.startswith("no fused answer: ")
+    assert "validation.share" in sentence
+
+
 @pytest.fixture(scope="module")
 def small_run_folder(tiny_data, tmp_path_factory):
     place = tmp_path_factory.mktemp("plain") / "run"

@@ -74,7 +74,8 @@ def check(path: str, data_format: str | None, as_json: bool) -> None:
     write_table(["split", "queries", "positives", "filter pairs"], rows, title=title)
     for warning in warnings:
         say(f"warning: {warning}")
-    say("The data can be used." if not warnings else "The data can be used; see the warnings.")
+    use = "be used" if "train" in splits else "be measured on, not trained: there is no train split"
+    say(f"The data can {use}; see the warnings." if warnings else f"The data can {use}.")
 
 
 @data.command()

@@ -70,7 +70,7 @@ def evaluate(
     if result.sets is not None:
         auto, groups = result.sets["auto"], result.sets["groups"]
         say(
-            f"fused sets at {result.sets['threshold']:.3f}: micro-F1 {auto['micro_f1']:.2f}, "
+            f"fused sets at {result.sets['threshold']:.3g}: micro-F1 {auto['micro_f1']:.2f}, "
             f"macro-F1 {auto['macro_f1']:.2f}, {auto['labels_per_query']:.1f} labels a query "
             f"(thresholds by frequency: {groups['micro_f1']:.2f}, {groups['macro_f1']:.2f}); "
             f"calibration error {result.sets['expected_calibration_error']:.2f}"

@@ -54,9 +54,9 @@ def predict(
 ) -> None:
     """Labels for each line of FILE (or of standard input), one JSON line each.
 
-    A line is a text, or a JSON object with a "text" field. Output:
-    {"text": .., "labels": [{"id": .., "text": .., "score": ..}]}. Scores of the head fused are
-    probabilities.
+    A line is a text, or a JSON object with a "text" field, or a "title" and a "content", of which
+    is read what training read. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
+    ..}]}. Scores of the head fused are probabilities.
     """
     import numpy as np
 
@@ -72,7 +72,7 @@ def predict(
     if k is None:
         k = 10 if threshold is None else 20
     limits = _limits(predictor, head, threshold, without)
-    lines = _texts(file)
+    lines = _texts(file, predictor.reading.text)
     while batch := list(islice(lines, TEXTS_AT_ONCE)):
         top = predictor.predict(batch, k, head=head, without=without)
         told = predictor.explain(batch, top, without=without) if explain else None
@@ -132,7 +132,7 @@ def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) ->
     return str(number)
 
 
-def _texts(file: IO[str]) -> Iterator[str]:
+def _texts(file: IO[str], which: str) -> Iterator[str]:
     from umpteen.errors import DataError
 
     name = getattr(file, "name", "-")
@@ -148,8 +148,20 @@ def _texts(file: IO[str]) -> Iterator[str]:
             except ValueError:
                 yield line  # a text that happens to start with a brace
                 continue
-            if not isinstance(value, dict) or not isinstance(value.get("text"), str):
-                raise DataError('expected a "text" field with a string', path=name, line=number)
-            yield value["text"]
+            yield _text_of(value, which, name, number)
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8: {error}", path=name, line=number + 1) from error
+
+
+def _text_of(value: Any, which: str, path: str, line: int) -> str:
+    """What is read of a JSON object, as of a row of a data set."""
+    from umpteen.data.labels import join_texts
+    from umpteen.errors import DataError
+
+    fields = value if isinstance(value, dict) else {}
+    title, content = fields.get("text", fields.get("title")), fields.get("content", "")
+    if not isinstance(title, str) or not isinstance(content, str):
+        raise DataError(
+            'expected a "text", or a "title" and a "content", each a string', path=path, line=line
+        )
+    return join_texts([title], None if "text" in fields else [content], which)[0]

@@ -83,7 +83,8 @@ def _shares(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> 
     for data, preset, group in _groups(cells, options):
         placed = [(by_name[c.switch], c) for c in group if by_name[c.switch].share is not None]
         names = sorted({switch.line for switch, _ in placed if switch.line})
-        for metric in options.get("metrics", ["P@1", "PSP@5"]):
+        measured = [metric for metric in ("P@1", "PSP@5") if metric in study.metrics]
+        for metric in options.get("metrics", measured):
             lines = []
             for number, name in enumerate(names):
                 own = sorted(

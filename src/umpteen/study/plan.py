@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.errors import ConfigError
-from umpteen.registry import suggest
+from umpteen.metrics import parse, parse_all
+from umpteen.study.values import file_name, number, require_known, text, texts, truth
 
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
-PLOTS = ("epochs", "shares", "bins", "coverage")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+PLOTS = {
+    "epochs": ("switches", "metrics", "against"),
+    "shares": ("switches", "metrics"),
+    "bins": ("switches",),
+    "coverage": ("switches", "metric"),
+}
+"""Kinds of plots, and what each may name."""
 _PLACE = re.compile(r"\{([a-z0-9_-]+)\}")
 
 
@@ -138,89 +144,80 @@ def _filled(value: Any, places: dict[str, str]) -> Any:
 def _study(values: dict[str, Any], stem: str) -> Study:
     known = ("name", "presets", "seeds", "settings", "metrics", "same_steps", "keep_models", "head",
              "data", "switches", "plots")  # fmt: skip
-    _require_known(values, known, "")
+    require_known(values, known, "")
     for section in ("data", "switches"):
         if not isinstance(values.get(section), dict) or not values[section]:
             raise ConfigError(f"there is no [{section}.NAME]; a study needs one or more")
     sources = []
     for name, each in values["data"].items():
-        _require_known(each, ("path", "settings", "queries"), f"data.{name}.")
-        place, settings = _text(each, "path", f"data.{name}."), _texts(each, "settings")
-        sources.append(Source(_name(name), place, settings, _share(each, f"data.{name}.")))
+        require_known(each, ("path", "settings", "queries"), f"data.{name}.")
+        place, settings = text(each, "path", f"data.{name}."), texts(each, "settings")
+        kept = number(each, "queries", f"data.{name}.", "above 0 and at most 1", above=0, most=1)
+        sources.append(Source(file_name(name), place, settings, 1.0 if kept is None else kept))
     switches = []
     for name, each in values["switches"].items():
-        _require_known(each, ("settings", "presets", "data", "share", "line"), f"switches.{name}.")
-        lists = {key: _texts(each, key) for key in ("settings", "presets", "data")}
-        share = each.get("share")
-        switches.append(Switch(_name(name), **lists, share=share, line=str(each.get("line", ""))))
+        require_known(each, ("settings", "presets", "data", "share", "line"), f"switches.{name}.")
+        lists = {key: texts(each, key) for key in ("settings", "presets", "data")}
+        share = number(each, "share", f"switches.{name}.", "a number from 0 to 100", most=100)
+        switches.append(
+            Switch(file_name(name), **lists, share=share, line=str(each.get("line", "")))
+        )
     seeds = values.get("seeds", [17])
-    if not seeds or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
-        raise ConfigError(f"seeds must be whole numbers of 0 or more, not {seeds!r}")
+    whole = isinstance(seeds, list) and all(type(seed) is int and seed >= 0 for seed in seeds)
+    if not seeds or not whole:
+        raise ConfigError(f"seeds must be a list of whole numbers of 0 or more, not {seeds!r}")
     study = Study(
         name=str(values.get("name", stem)),
-        presets=_texts(values, "presets") or ("unidec-frugal",),
+        presets=texts(values, "presets") or ("unidec-frugal",),
         seeds=tuple(seeds),
         sources=tuple(sources),
         switches=tuple(switches),
-        settings=_texts(values, "settings"),
-        metrics=_texts(values, "metrics") or METRICS,
-        same_steps=bool(values.get("same_steps", True)),
-        keep_models=bool(values.get("keep_models", False)),
+        settings=texts(values, "settings"),
+        metrics=texts(values, "metrics") or METRICS,
+        same_steps=truth(values, "same_steps", True),
+        keep_models=truth(values, "keep_models", False),
         head=str(values.get("head", "")),
         plots=values.get("plots", {}),
     )
     _check_names(study)
+    _check_metrics(study)
     return study
 
 
 def _check_names(study: Study) -> None:
     """Names that point at other parts of the file must be there."""
-    _require_known(study.plots, PLOTS, "plots.")
+    require_known(study.plots, tuple(PLOTS), "plots.")
+    for kind, options in study.plots.items():
+        require_known(options, PLOTS[kind], f"plots.{kind}.")
+        against = options.get("against", "epoch")
+        if against not in ("epoch", "step"):
+            raise ConfigError(f"plots.{kind}.against must be epoch or step, not {against!r}")
     switches = [switch.name for switch in study.switches]
     sources = [source.name for source in study.sources]
     named = [("plots", name, switches) for each in study.plots.values()
-             for name in each.get("switches", ())]  # fmt: skip
+             for name in texts(each, "switches")]  # fmt: skip
     named += [("switches", name, sources) for each in study.switches for name in each.data]
     for where, name, known in named:
         if name not in known:
             raise ConfigError(f"{where} name {name!r}, which is none of {', '.join(known)}")
     for switch in study.switches:
-        unknown = set(switch.presets) - set(study.presets)
+        unknown = [preset for preset in switch.presets if preset not in study.presets]
         if unknown:
-            raise ConfigError(f"switch {switch.name!r} names presets the study does not: {unknown}")
+            raise ConfigError(
+                f"switch {switch.name!r} names presets the study does not: {', '.join(unknown)}"
+            )
 
 
-def _require_known(values: Any, known: tuple[str, ...], prefix: str) -> None:
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{prefix.rstrip('.')} must be a table")
-    for key in values:
-        if key not in known:
-            raise ConfigError(f"unknown key {prefix}{key}.{suggest(key, known)}".rstrip("."))
-
-
-def _text(values: Mapping[str, Any], key: str, prefix: str) -> str:
-    if not isinstance(values.get(key), str):
-        raise ConfigError(f"{prefix}{key} must be text; it names a folder or file")
-    return str(values[key])
-
-
-def _share(values: Mapping[str, Any], prefix: str) -> float:
-    share = values.get("queries", 1.0)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise ConfigError(f"{prefix}queries is {share!r}; it must be above 0 and at most 1")
-    return float(share)
-
-
-def _texts(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    found = values.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ConfigError(f"{key} must be a list of texts, not {found!r}")
-    return tuple(found)
-
-
-def _name(name: str) -> str:
-    if not _NAME.fullmatch(name) or "--" in name:
-        raise ConfigError(
-            f"{name!r} cannot be a file's name; use letters, digits, dots and single hyphens"
-        )
-    return name
+def _check_metrics(study: Study) -> None:
+    """A metric that is not known would show after the first run, or after the last."""
+    parse_all(study.metrics)
+    for kind, options in study.plots.items():
+        named = [*texts(options, "metrics"), *([options["metric"]] if "metric" in options else [])]
+        for metric in named:
+            if kind == "epochs":
+                parse(metric)  # of validation, which measures its own
+            elif metric not in study.metrics:
+                raise ConfigError(
+                    f"plots.{kind} names {metric!r}, which is none of the study's metrics: "
+                    f"{', '.join(study.metrics)}"
+                )

@@ -65,6 +65,8 @@ class Cell:
 def read_cells(study: Study, out: str | Path) -> list[Cell]:
     """The results that are there, in the order of the study.
 
+    One without a metric that the study names by now is missing: the run is to be made again.
+
     Raises:
         RunError: If a file is damaged.
     """
@@ -76,6 +78,8 @@ def read_cells(study: Study, out: str | Path) -> list[Cell]:
         result = read_json(file, error=RunError)
         if not isinstance(result, dict) or not {"heads", "validation"} <= set(result):
             raise RunError(f"{file} is not the result of a run; remove it to make the run again")
+        if not all(set(study.metrics) <= set(each["metrics"]) for each in result["heads"].values()):
+            continue
         place = (run.source.name, run.preset, run.switch.name)
         cells.setdefault(place, []).append(result)
     return [Cell(*place, tuple(results), study.head) for place, results in cells.items()]

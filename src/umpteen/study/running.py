@@ -61,12 +61,15 @@ def run_missing(
         A sentence for each run that failed; the others went on.
 
     Raises:
-        RunError: If another process is at work in this folder.
+        RunError: If another process is at work in this folder, or no run is wanted.
     """
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     wanted = (only,) if isinstance(only, str) else tuple(only) or ("",)
     runs = [run for run in study.runs() if any(text in run.name for text in wanted)]
+    if not runs:
+        names = " or ".join(repr(text) for text in wanted)
+        raise RunError(f"no run has {names} in its name; --list names them all")
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         if jobs > 1:
             from umpteen.study.jobs import run_at_once  # which knows this file

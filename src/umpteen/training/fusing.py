@@ -63,12 +63,14 @@ def fuse_run(
     dataset = training_splits(with_told_propensity(data, settings), settings)
     n = _with_positives(dataset)
     if n < settings.fusion.least_queries:
+        sentence = (
+            f"{n} held-out queries with labels are too few to fit a fused answer; "
+            f"{settings.fusion.least_queries} are needed (fusion.least_queries): "
+            "train with a larger validation.share or with a validation split"
+        )
         if again:
-            raise DataError(
-                f"{n} held-out queries with labels are too few to fit a fused answer; "
-                f"{settings.fusion.least_queries} are needed (fusion.least_queries): "
-                "train with a larger validation.share or with a validation split"
-            )
+            raise DataError(sentence)
+        say(f"no fused answer: {sentence}")
         return None
     started = time.monotonic()
     predictor = Predictor.load(folder.path, device=device, with_fused=False).as_trained()
