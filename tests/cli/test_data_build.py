@@ -72,6 +72,18 @@ def test_a_failed_build_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_source_of_ones_own_may_have_a_train_split_alone(tmp_path, monkeypatch):
+    (tmp_path / "own_source_of_a_test.py").write_text(
+        "import umpteen\n\ndef build(say):\n"
+        "    return umpteen.Dataset.from_lists(['a b', 'c'], [['x', 'y'], ['y']])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = run("own_source_of_a_test:build", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert "2 train queries, 2 labels, 1.50 labels per training query" in result.stderr
+    assert len(load_dataset(tmp_path / "out")["train"]) == 2
+
+
 def test_an_unknown_source_is_one_sentence(tmp_path):
     result = run("icd11", tmp_path / "out")
     assert result.exit_code == 1

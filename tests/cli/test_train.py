@@ -15,12 +15,22 @@ def test_a_run_says_what_it_does_and_what_comes_next(umpteen_command, tiny_data_
     assert made.stdout == ""
     assert "60 queries, 40 labels" in made.stderr
     assert "best so far" in made.stderr
-    assert f"umpteen evaluate {run}" in made.stderr
+    assert f"next: umpteen evaluate {run}" in made.stderr
     settings = json.loads((run / "config.json").read_text())["config"]
     assert settings["train"]["epochs"] == 4
     assert settings["encoder"]["name"] == "bag"
     assert settings["train"]["lr_encoder"] is not None
     assert len(steps(run)) == 8
+
+
+def test_without_a_test_split_what_comes_next_is_to_predict(
+    umpteen_command, tiny_data_folder, tmp_path
+):
+    data, run = tiny_data_folder / "train.jsonl", tmp_path / "run"
+    flags = (*FLAGS, "--set=train.epochs=1")
+    made = umpteen_command("train", data, "--out", run, "--device", "cpu", *flags)
+    assert made.exit_code == 0, made.stderr
+    assert f"next: umpteen predict {run}" in made.stderr
 
 
 def test_without_a_preset_the_reasons_are_said(umpteen_command, tiny_data_folder, tmp_path):

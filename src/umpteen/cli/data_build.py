@@ -89,11 +89,12 @@ def build(name: str, out: str, **options: Any) -> None:
     with atomic_folder(out) as folder:
         dataset = source(**given, say=say)
         jsonl.write(dataset, folder)
-    positives = dataset["train"].targets.nnz / len(dataset["train"])
-    say(
-        f"{out}: {len(dataset['train'])} training and {len(dataset['test'])} test queries, "
-        f"{len(dataset.labels)} labels, {positives:.2f} labels per training query"
-    )
+    # A source of one's own may have other splits than train and test.
+    queries = " and ".join(f"{len(split)} {each}" for each, split in dataset.splits.items())
+    told = f"{out}: {queries} queries, {len(dataset.labels)} labels"
+    if train := dataset.splits.get("train"):
+        told += f", {train.targets.nnz / len(train):.2f} labels per training query"
+    say(told)
 
 
 def _check(source: Callable[..., Any], name: str, given: dict[str, Any]) -> None:

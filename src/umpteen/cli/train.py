@@ -103,4 +103,5 @@ def train(
     except KeyboardInterrupt:
         sys.exit(130)
     if ranks.first:
-        say(f"the run is in {out}; next: umpteen evaluate {out} {data}")
+        tested = f"umpteen evaluate {out} {data}" if "test" in read.splits else ""
+        say(f"the run is in {out}; next: {tested or f'umpteen predict {out}'}")
