@@ -33,6 +33,19 @@ def test_time_that_is_gone_and_time_for_the_fused_answer_are_set_aside():
     assert within_budget(off, PACE, minutes=5.0, spent=45.0)[0].train.epochs == 30
 
 
+def test_the_fused_answer_gets_what_all_the_epochs_leave_over():
+    fusion = dataclasses.replace(CONFIG.fusion, seconds=30.0)
+    config = dataclasses.replace(CONFIG, fusion=fusion)
+    # 0.95 * 600 - 45 = 525 seconds; 30 epochs of 8 leave 285
+    found, reason = within_budget(config, PACE, minutes=10.0, spent=45.0)
+    assert (found.train.epochs, found.fusion.seconds) == (30, pytest.approx(285.0))
+    assert "285 s kept for the fused answer" in reason
+    told, _ = within_budget(config, PACE, minutes=10.0, spent=45.0, told={"fusion.seconds"})
+    assert told.fusion.seconds == 30.0
+    short, _ = within_budget(config, PACE, minutes=5.0, spent=45.0)
+    assert short.fusion.seconds == 30.0
+
+
 @pytest.mark.parametrize("changes", [(), ("train.epochs=1", "validation.share=0")])
 def test_the_trial_measures_every_part(changes, tiny_data, tmp_path):
     config = resolve_open_settings(load_config(overrides=[*SETTINGS, *changes]))

@@ -31,7 +31,9 @@ class Settled:
 
     def within(self, pace: Pace, *, minutes: float, spent: float) -> Settled:
         """The same with as many epochs as fit a time budget; see ``pace.within_budget``."""
-        config, reason = within_budget(self.config, pace, minutes=minutes, spent=spent)
+        config, reason = within_budget(
+            self.config, pace, minutes=minutes, spent=spent, told=self.told
+        )
         return Settled(config, (*self.reasons, reason), self.told)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def epochs_within(pace: Pace, config: RunConfig, seconds: float) -> int:
 
 
 def within_budget(
-    config: RunConfig, pace: Pace, *, minutes: float, spent: float
+    config: RunConfig, pace: Pace, *, minutes: float, spent: float, told: Collection[str] = ()
 ) -> tuple[RunConfig, str]:
     """The settings with as many epochs as fit a budget, and the reason.
 
@@ -69,19 +70,30 @@ def within_budget(
         pace: Of this machine.
         minutes: The whole budget; what fitting the fused answer may take is set aside.
         spent: Seconds of it that are gone.
+        told: Keys that the user has set. Unless ``fusion.seconds`` is among them, the fused answer
+            gets what all the wanted epochs leave over.
 
     Returns:
         Settings whose learning rates come down to zero within the budget.
     """
     aside = config.fusion.seconds if config.fusion.enabled != "off" else 0.0
-    epochs = epochs_within(pace, config, ROOM * 60 * minutes - spent - aside)
+    left = ROOM * 60 * minutes - spent
+    epochs = epochs_within(pace, config, left - aside)
     train = dataclasses.replace(config.train, epochs=epochs)
+    over = left - epochs * pace.epoch(
+        refresh_epochs=config.batches.refresh_epochs, every_epochs=config.validation.every_epochs
+    )
+    if aside and epochs == config.train.epochs and "fusion.seconds" not in told:
+        aside = max(aside, over)
+    fusion = config.fusion
+    if aside:
+        fusion = dataclasses.replace(fusion, seconds=aside)
     reason = (
         f"train.epochs {epochs}: {1000 * pace.step:.0f} ms a step, {pace.steps} steps an epoch, "
         f"{pace.refresh:.1f} s a refresh and {pace.validation:.1f} s a validation; "
         f"{spent:.0f} s of {minutes:g} minutes are gone and {aside:.0f} s kept for the fused answer"
     )
-    return dataclasses.replace(config, train=train), reason
+    return dataclasses.replace(config, train=train, fusion=fusion), reason
 
 
 def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) -> Pace:
