@@ -16,7 +16,7 @@ from umpteen.answers.margins import (
     slopes,
     train_block,
 )
-from umpteen.answers.query_batches import Plan, Rows, largest_eigenvalue
+from umpteen.answers.query_batches import QueryBatches, Rows, largest_eigenvalue
 from umpteen.answers.words import unit_rows
 from umpteen.errors import RunError
 
@@ -65,15 +65,15 @@ def test_the_largest_eigenvalue_is_that_of_the_dense_matrix():
 def test_steps_are_those_written_densely():
     queries, n, decay = unit_rows(sparse(11, 8)), 11, 0.7
     signs = RNG.integers(-1, 2, size=(11, 3)).astype(np.int8)
-    plan = Plan.of(queries, 4, 0, "cpu")
-    found = train_block(plan, signs, queries.shape, 2, decay).numpy()
+    batches = QueryBatches.of(queries, 4, 0, "cpu")
+    found = train_block(batches, signs, queries.shape, 2, decay).numpy()
 
     dense, weights = queries.toarray().astype(np.float64), np.zeros((8, 3))
     curvature = (dense**2).sum(axis=0)
     scale = 1 / np.sqrt(1 + curvature)
     scale *= (dense**2).sum() / (dense**2 @ scale).sum()
     damping = 1 / np.maximum(1, dense**2 @ scale)
-    order = np.concatenate([some.rows.numpy() for some in plan.batches])
+    order = np.concatenate([some.rows.numpy() for some in batches.parts])
     assert sorted(order) == list(range(n))
     scaled = np.sqrt(damping[:, None] * scale) * dense
     largest = np.linalg.norm(scaled[order[:4]], 2) ** 2

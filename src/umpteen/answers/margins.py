@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.answers.query_batches import Plan
+from umpteen.answers.query_batches import QueryBatches
 from umpteen.answers.words import heaviest
 
 Say = Callable[[str], None]
@@ -97,7 +97,7 @@ def learn_margins(
     if time.monotonic() >= until:
         say(NO_TIME)
         return None
-    plan = Plan.of(queries, recipe.batch, seed, device)
+    batches = QueryBatches.of(queries, recipe.batch, seed, device)
     own = sp.csc_matrix(targets)
     n_labels = own.shape[1]
     width = LABELS_AT_ONCE.get(torch.device(device).type, 1024)
@@ -116,7 +116,7 @@ def learn_margins(
                 return None
         fewest = min(fewest, max(1, epochs))
         signs = signs_of(own, filters, first, last)
-        weights = train_block(plan, signs, queries.shape, max(1, epochs), recipe.decay)
+        weights = train_block(batches, signs, queries.shape, max(1, epochs), recipe.decay)
         parts.append(pruned(weights, recipe.least_weight, each))
         seconds = (time.monotonic() - began) / max(1, epochs)
     if fewest < recipe.epochs:
@@ -138,7 +138,11 @@ def signs_of(
 
 
 def train_block(
-    plan: Plan, signs: NDArray[np.int8], shape: tuple[int, int], epochs: int, decay: float
+    batches: QueryBatches,
+    signs: NDArray[np.int8],
+    shape: tuple[int, int],
+    epochs: int,
+    decay: float,
 ) -> torch.Tensor:
     """(V, l) weights of some labels, from 0, by steps that shrink to 0.
 
@@ -146,29 +150,29 @@ def train_block(
     that fall short, each bends the loss for the others, so its step is shorter the more there are.
 
     Args:
-        plan: What is common to all labels.
+        batches: What is common to all labels.
         signs: (N, l), see ``slopes``.
         shape: (N, V).
         epochs: How often each query is seen.
         decay: See the recipe.
 
     Returns:
-        On the plan's device.
+        On the batches' device.
     """
-    device = plan.scale.device
+    device = batches.scale.device
     weights = torch.zeros(shape[1], signs.shape[1], device=device)
     wanted = torch.from_numpy(signs).to(device)
-    size = max((len(some.rows) for some in plan.batches), default=1)
-    left, total = epochs * len(plan.batches), epochs * len(plan.batches)
+    size = max((len(some.rows) for some in batches.parts), default=1)
+    left, total = epochs * len(batches.parts), epochs * len(batches.parts)
     for _ in range(epochs):
-        for some in plan.batches:
+        for some in batches.parts:
             slope = slopes(some.queries.times(weights), wanted[some.rows].float())
             short = (slope != 0).sum(dim=0) / size
-            step = 0.5 * left / total / (1.0 + plan.crowding * short)  # (l,)
+            step = 0.5 * left / total / (1.0 + batches.crowding * short)  # (l,)
             before = weights[some.words]
             change = some.turned.times(slope.mul_(some.damping))
             change.add_(before, alpha=decay * len(some.rows) / shape[0])
-            change.mul_(plan.scale[some.words]).mul_(step)
+            change.mul_(batches.scale[some.words]).mul_(step)
             weights[some.words] = before.sub_(change)
             left -= 1
     return weights

@@ -57,17 +57,19 @@ class QueryBatch:
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryBatches:
     """All that is the same for every label: batches, and how far a step may go."""
 
-    batches: list[QueryBatch]
+    parts: list[QueryBatch]
     scale: torch.Tensor
     """(V, 1) of a word's step: one over the root of its curvature."""
     crowding: float
     """How much more than one query alone a whole batch bends the loss."""
 
     @classmethod
-    def of(cls, queries: sp.csr_matrix, size: int, seed: int, device: torch.device | str) -> Plan:
+    def of(
+        cls, queries: sp.csr_matrix, size: int, seed: int, device: torch.device | str
+    ) -> QueryBatches:
         """Batches in one random order."""
         squares = sp.csr_matrix(queries.multiply(queries))
         curvature = np.asarray(squares.sum(axis=0)).ravel()
@@ -77,13 +79,13 @@ class Plan:
         )  # a query's is 1 on average
         damping = 1.0 / np.maximum(1.0, squares @ scale)
         order = np.random.default_rng([seed, 7]).permutation(queries.shape[0])
-        batches = []
+        parts = []
         for start in range(0, len(order), size):
             rows = order[start : start + size]
             own = queries[rows]
             turned = sp.csr_matrix(own.T)
             words = np.flatnonzero(np.diff(turned.indptr))
-            batches.append(
+            parts.append(
                 QueryBatch(
                     torch.from_numpy(rows).to(device),
                     Rows.of(own, device),
@@ -95,7 +97,7 @@ class Plan:
         root = sp.diags_array(np.sqrt(damping[order[:size]])) @ queries[order[:size]]
         crowding = largest_eigenvalue(sp.csr_matrix(root @ sp.diags_array(np.sqrt(scale)))) - 1.0
         columns = torch.from_numpy(scale[:, None].astype(np.float32)).to(device)
-        return cls(batches, columns, max(0.0, crowding))
+        return cls(parts, columns, max(0.0, crowding))
 
 
 def largest_eigenvalue(matrix: sp.csr_matrix) -> float:

@@ -22,6 +22,7 @@ from umpteen.model.storage import Reading, load_model
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training import start
 from umpteen.training.checkpoint import Checkpoints
+from umpteen.training.first_vectors import start_from_odds_, start_from_texts_
 from umpteen.training.interrupts import interrupts
 from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.on_ranks import cut_table_, whole_table
@@ -172,11 +173,9 @@ class Session:
             return
         # A part that is the text's already is not needed twice.
         if settings.model.label_init == "text" and self.model.label_side == "free":
-            start.start_from_texts_(
-                self.model, self.data, precision=self.precision, ranks=self.ranks
-            )
+            start_from_texts_(self.model, self.data, precision=self.precision, ranks=self.ranks)
         elif settings.model.label_init == "odds":
-            start.start_from_odds_(self.model, self.data)
+            start_from_odds_(self.model, self.data)
         else:
             self.model.label_vectors.data.zero_()
 

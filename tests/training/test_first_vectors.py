@@ -1,4 +1,4 @@
-"""What a run starts from."""
+"""The label vectors that a run starts from."""
 
 import math
 

@@ -1,0 +1,82 @@
+"""The label vectors that training starts from: those of the labels' texts, or their log-odds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from umpteen.compute.sharding import ONE_RANK, Ranks
+from umpteen.data.tokens import TokenStore
+from umpteen.model.model import Model
+from umpteen.model.vectors import encode_texts
+from umpteen.training.prepare import Prepared
+from umpteen.types import Ragged
+
+BIAS = 4.0
+"""Length of the head's first bias: about that of the encoders' vectors, so neither drowns."""
+
+
+@dataclass(frozen=True)
+class TextsBetween:
+    """The texts start .. stop - 1 of a token store."""
+
+    tokens: TokenStore
+    start: int
+    stop: int
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) tokens of each text."""
+        return self.tokens.lengths[self.start : self.stop]
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """The tokens of some texts, counted from the start."""
+        return self.tokens.take(rows + self.start)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def start_from_texts_(
+    model: Model,
+    data: Prepared,
+    *,
+    precision: str,
+    ranks: Ranks = ONE_RANK,
+) -> None:
+    """Make each label's vector the classifier head's unit vector of the label's text.
+
+    On several ranks each does so for the labels it holds.
+    """
+    assert model.label_vectors is not None
+    own = ranks.shard(len(data.labels))
+    if not len(own):
+        return
+    was_training = model.training
+    model.eval()
+    texts = TextsBetween(data.labels, own.start, own.stop)
+    vectors = encode_texts(model, texts, model.classifier, precision=precision)
+    model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
+    model.train(was_training)
+
+
+def start_from_odds_(model: Model, data: Prepared) -> None:
+    """Give every label one vector, such that scores start near a label's log-odds.
+
+    With scores of 0, binary cross-entropy over L labels begins by pushing all L of them down, and
+    the encoder gives way by making all texts alike: a transformer does not come back from that.
+    With scores of log(p / (1 - p)), p the share of the labels that a query has, as much pulls up as
+    pushes down. That constant is a bias of the head and label vectors against it.
+    """
+    assert model.label_vectors is not None
+    assert model.classifier_head is not None
+    targets = data.train.filtered_targets()
+    share = max(targets.nnz, 1) / (targets.shape[0] * targets.shape[1])
+    odds = math.log(share / (1 - share)) if share < 1 else 0.0
+    bias = model.classifier_head.linear.bias.data
+    bias.fill_(BIAS / math.sqrt(len(bias)))
+    scale = model.scale("classifier").item()
+    model.label_vectors.data.copy_((odds / (scale * BIAS**2) * bias).expand_as(model.label_vectors))
