@@ -37,6 +37,7 @@ CHOICES = {
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
     "train.label_place": ("device", "host"),
+    "train.graphs": ("auto", "on", "off"),
     "memory.kept": ("auto", "none"),
     "fusion.enabled": ("auto", "off"),
 }

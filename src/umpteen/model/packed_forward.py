@@ -35,13 +35,16 @@ FEW_TOKENS = 256  # of a call on a CPU for which weights are kept in blocks
 MOST_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
 
 
-def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Plan:
+def plan_packed(
+    form: Form, tokens: Ragged, *, fused: bool | None = None, fixed: bool = False
+) -> Plan:
     """What ``encode_packed`` needs of the tokens, on the network's device.
 
     Args:
         form: The network.
         tokens: Ragged tokens of B texts of at least one token each.
         fused: Whether the Triton kernels will run; None to decide by device.
+        fixed: Whether to fill up to fixed sizes where that can be done.
 
     Raises:
         UmpteenError: If a text is longer than the network's table of positions.
@@ -51,7 +54,8 @@ def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Pla
         raise too_long(longest, form.most_tokens)
     device = form.word.weight.device
     fits = form.bias is None and form.width // form.heads <= LONGEST_HEAD
-    return make_plan(tokens, device, in_tiles=_runs_kernels(fused, device) and fits)
+    in_tiles = _runs_kernels(fused, device) and fits
+    return make_plan(tokens, device, in_tiles=in_tiles, fixed=fixed)
 
 
 def too_long(tokens: int, positions: int) -> UmpteenError:
@@ -79,6 +83,17 @@ def encode_packed(
     Returns:
         (B, width), float32 at least.
     """
+    vectors = encode_different(form, plan, pooling=pooling, training=training, fused=fused)
+    return vectors if plan.back is None else vectors[plan.back]
+
+
+def encode_different(
+    form: Form, plan: Plan, *, pooling: str, training: bool, fused: bool | None = None
+) -> Tensor:
+    """Vectors of the M different texts of a plan, (M, width); see ``encode_packed``.
+
+    In a plan of fixed sizes those behind the last real text mean nothing.
+    """
     device = form.word.weight.device
     fused = _runs_kernels(fused, device)
     dtype = form.word.weight.dtype
@@ -86,6 +101,8 @@ def encode_packed(
     if casting:
         dtype = torch.get_autocast_dtype(device.type)
     starts = plan.offsets[:-1] if pooling == "first" else None
+    if starts is not None and plan.sizes is not None:
+        starts = starts.clamp(max=plan.sizes.tokens - 1)  # empty texts start behind the last token
     uncast = torch.autocast(device.type, enabled=False) if casting else nullcontext()
     # Kernels start on the current device, which need not be the network's.
     there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -97,10 +114,8 @@ def encode_packed(
         if starts is None:
             summed = torch.promote_types(dtype, torch.float32)
             shares = plan.offsets.diff().to(summed).reciprocal()
-            vectors = text_mean(hidden, plan.texts, plan.offsets, shares, fused=fused)
-        else:
-            vectors = at_least_float32(hidden)
-        return vectors if plan.back is None else vectors[plan.back]
+            return text_mean(hidden, plan.texts, plan.offsets, shares, fused=fused)
+        return at_least_float32(hidden)
 
 
 def _runs_kernels(fused: bool | None, device: torch.device) -> bool:

@@ -16,11 +16,13 @@ from umpteen.compute.group_attention import BACKENDS
 from umpteen.compute.packing import different
 from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
+from umpteen.extras import installed
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
 from umpteen.model.packed_forward import encode_packed, plan_packed, too_long
 from umpteen.model.packed_plan import Plan
 from umpteen.model.pooling import POOLINGS
+from umpteen.model.replays import Replays
 from umpteen.types import Ragged
 
 MASK_GIVEN = "umpteen_sdpa"
@@ -55,6 +57,17 @@ class TransformerEncoder(nn.Module):
         self.dim = int(network.config.hidden_size)  # type: ignore[union-attr, arg-type]
         _decide_masks_on_the_host_(network)
         self._taken_apart: tuple[Form | None] | None = None
+        self.replays: Replays | None = None
+        """CUDA graphs of training passes, where these were asked for."""
+
+    def replay(self, on: bool) -> None:
+        """Whether to run planned training passes by CUDA graphs; only where kernels run packed.
+
+        Plans made while this is on are filled up to fixed sizes.
+        """
+        form = self._form()
+        able = form is not None and form.bias is None and form.word.weight.is_cuda
+        self.replays = Replays(self.network) if on and able and installed("triton") else None
 
     def train(self, mode: bool = True) -> Self:
         """As of any module; whether the network can run packed is looked at anew."""
@@ -63,6 +76,7 @@ class TransformerEncoder(nn.Module):
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         self._taken_apart = None  # parameters may be of another type or elsewhere
+        self.replays = None
         return super()._apply(*args, **options)
 
     def _form(self) -> Form | None:
@@ -93,11 +107,15 @@ class TransformerEncoder(nn.Module):
         plan = tokens.plan or _planned(form, tokens)
         if form is None or plan is None:
             return self._padded(tokens)
+        if self.replays is not None and self.network.training and torch.is_grad_enabled():
+            vectors = self.replays.vectors(form, plan, pooling=self.pooling)
+            if vectors is not None:
+                return vectors[plan.back]
         return encode_packed(form, plan, pooling=self.pooling, training=self.network.training)
 
     def plan(self, tokens: Ragged) -> Plan | None:
         """What a packed forward pass needs of the tokens; None where it would be padded."""
-        return _planned(self._form(), tokens)
+        return _planned(self._form(), tokens, fixed=self.replays is not None)
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
@@ -138,7 +156,7 @@ class TransformerEncoder(nn.Module):
         return cls(load_network(str(folder)), **options)
 
 
-def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
+def _planned(form: Form | None, tokens: Ragged, *, fixed: bool = False) -> Plan | None:
     """For texts of at least one token, none of which the network would treat as padding."""
     lengths = np.diff(tokens.offsets)
     if form is None or not len(lengths) or lengths.min() == 0:
@@ -146,7 +164,7 @@ def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
     away = isinstance(tokens.ids, Tensor)  # not to be looked at
     if form.padding is not None and (away or (tokens.ids == form.padding).any()):
         return None
-    return plan_packed(form, tokens)
+    return plan_packed(form, tokens, fixed=fixed)
 
 
 def load_network(name: str) -> nn.Module:

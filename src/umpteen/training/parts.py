@@ -37,6 +37,9 @@ from umpteen.training.refresh import Refreshed, Refresher
 from umpteen.training.remembered import Bank
 from umpteen.training.step import batch_loss
 
+GRAPHS_FROM = 500
+"""Steps of a run from which recording CUDA graphs, a second or two, is less than they spare."""
+
 
 def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
     """An untrained model and its tokenizer; a pure function of settings and texts.
@@ -111,6 +114,7 @@ def new_loop(
             require_eight_bits(next(model.parameters()).device, f"{key}={get(s, key)}")
     if s.train.frozen:
         freeze_(model)
+    _choose_graphs_(s, model, len(data.queries), ranks)
     targets = data.train.filtered_targets()
     bank = Bank() if s.pool.scope == "bank" else None
     optimizers = _optimizers(s, model, ranks)
@@ -140,6 +144,19 @@ def new_loop(
         host=host,
         ranks=ranks,
     )
+
+
+def _choose_graphs_(s: RunConfig, model: Model, n_queries: int, ranks: Ranks) -> None:
+    """Turn CUDA graphs on where they pay.
+
+    Against all labels texts are encoded twice, in chunks so large that nobody waits for the host.
+    """
+    encoder: Any = getattr(model.encoder, "inner", model.encoder)
+    if not hasattr(encoder, "replay"):
+        return
+    steps = s.train.epochs * -(-n_queries // s.batches.size)
+    wanted = s.train.graphs == "on" or (s.train.graphs == "auto" and steps >= GRAPHS_FROM)
+    encoder.replay(wanted and ranks.world == 1 and s.pool.scope != "all" and not s.train.frozen)
 
 
 def _optimizers(s: RunConfig, model: Model, ranks: Ranks) -> Optimizers:
