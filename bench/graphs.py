@@ -1,0 +1,116 @@
+"""Training with CUDA graphs and without: what a step takes on real data, and what comes of it.
+
+    python bench/graphs.py DATA ENCODER [--epochs 6] [--presets unidec ...] [--set key=value ...]
+        [--out rows.json]
+
+DATA is any data set, ENCODER a Hugging Face folder. Titles only. Each preset is trained twice in the
+same process, ``train.graphs`` on and off, without a fused answer. Milliseconds are the median over
+steps on the host's clock, after the first epoch and refreshes apart; ``first epoch s`` has the
+recording in it. Metrics are of validation. Memory is the most that was reserved, with what graphs
+hold between replays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from training_table import print_machine
+
+COLUMNS = ("P@1", "P@5", "PSP@1")
+
+
+def trained(data, preset: str, settings: list[str]) -> dict:
+    """A row of the table."""
+    import torch
+
+    import umpteen
+    from umpteen.training.reporters import Silent
+
+    class Clock(Silent):
+        def __init__(self) -> None:
+            self.times: list[tuple[int, float]] = []
+
+        def step(self, info, epoch: float) -> None:
+            self.times.append((info.epoch, time.perf_counter()))
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    clock = Clock()
+    folder = Path(tempfile.mkdtemp(prefix="umpteen-graphs-"))
+    start = time.perf_counter()
+    try:
+        umpteen.train(
+            data,
+            out=folder / "run",
+            preset=preset,
+            overrides=settings,
+            cache=folder / "tokens",
+            reporters=[clock],
+        )
+        seconds = time.perf_counter() - start
+        history = json.loads((folder / "run" / "metrics.json").read_text())["validation"]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    epochs = sorted({epoch for epoch, _ in clock.times})
+    spans = []
+    for epoch in epochs:
+        own = [moment for number, moment in clock.times if number == epoch]
+        spans.append((own[-1] - own[0]) / max(1, len(own) - 1))
+    last = list(history[-1]["heads"].values())[-1]
+    steps = sum(epoch == epochs[0] for epoch, _ in clock.times)
+    return {
+        "ms": 1000 * statistics.median(spans[1:] or spans),
+        "first_epoch_s": spans[0] * steps,
+        "train_s": seconds,
+        "gib": torch.cuda.max_memory_reserved() / 2**30,
+        **{name: last[name] for name in COLUMNS},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data")
+    parser.add_argument("encoder")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--presets", nargs="+", default=["unidec"])
+    parser.add_argument("--set", dest="settings", nargs="*", default=[])
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    import umpteen
+
+    data = umpteen.load_dataset(args.data)
+    rows = []
+    for preset in args.presets:
+        for graphs in ("off", "on"):
+            settings = [
+                "data.text=title",
+                "fusion.enabled=off",
+                f"encoder.name={args.encoder}",
+                f"train.epochs={args.epochs}",
+                f"validation.every_epochs={args.epochs}",
+                f"train.graphs={graphs}",
+                *args.settings,
+            ]
+            rows.append({"preset": preset, "graphs": graphs, **trained(data, preset, settings)})
+            print(rows[-1], flush=True)
+    print_machine("cuda")
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |")
+    print("|" + "---|" * len(names))
+    for row in rows:
+        cells = [f"{row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names]
+        print("| " + " | ".join(cells) + " |")
+    if args.out:
+        Path(args.out).write_text(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
