@@ -3,11 +3,11 @@
     python bench/graphs.py DATA ENCODER [--epochs 6] [--presets unidec ...] [--set key=value ...]
         [--out rows.json]
 
-DATA is any data set, ENCODER a Hugging Face folder. Titles only. Each preset is trained twice in the
-same process, ``train.graphs`` on and off, without a fused answer. Milliseconds are the median over
-steps on the host's clock, after the first epoch and refreshes apart; ``first epoch s`` has the
-recording in it. Metrics are of validation. Memory is the most that was reserved, with what graphs
-hold between replays.
+DATA is any data set, ENCODER a Hugging Face folder. Titles only. Each preset is trained twice in
+the same process, ``train.graphs`` off and on, without a fused answer; the first also compiles
+kernels. ``ms`` is a step's mean in an epoch by the host's clock, refreshes apart, the median over
+epochs after the first; ``first_epoch_s`` has the recording in it. Metrics are of validation. Memory
+is the most that was reserved, with what graphs hold between replays.
 """
 
 from __future__ import annotations

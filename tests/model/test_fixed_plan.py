@@ -35,7 +35,7 @@ def of_lengths(lengths, seed=0):
     return Ragged(rng.integers(1, 10**6, offsets[-1]).astype(np.int32), offsets)
 
 
-@given(n=st.integers(1, 10**7), steps=st.sampled_from([1, 4, 16]))
+@given(n=st.integers(1, 10**7), steps=st.sampled_from([1, 4, 32]))
 def test_numbers_are_rounded_up_by_little_and_to_few(n, steps):
     found = rounded(n, steps)
     assert n <= found < n * (1 + 1 / steps)
@@ -106,8 +106,8 @@ def test_batches_of_a_kind_share_few_sizes():
         packed = pack(of_lengths(rng.integers(3, 33, rng.integers(2000, 2100)), seed))
         sizes, _ = filled_up(packed, tiles(packed.offsets)[0])
         found.add(sizes)
-        assert sizes.tokens - len(packed.ids) <= max(LEAST_STEP, len(packed.ids) / 16)
-    assert len(found) <= 4
+        assert sizes.tokens - len(packed.ids) <= max(LEAST_STEP, len(packed.ids) / 32)
+    assert len(found) <= 8
 
 
 def test_texts_that_fit_no_tile_and_ids_elsewhere_are_planned_as_ever():

@@ -49,14 +49,16 @@ class Recording:
     parameters: list[nn.Parameter]
     """Those that take a gradient."""
     gradients: list[Tensor]
-    """Where backward leaves them; the same memory for every size."""
+    """Where backward leaves them."""
 
 
 class Replays:
     """Runs a network's training passes by graphs.
 
     A size is run call by call when it comes for the first time, which also has its kernels
-    compiled, and recorded when it comes again.
+    compiled, and recorded when it comes again. All sizes share the memory of the largest: tensors
+    of a smaller one fit where its tensors were. So whenever a larger one comes the others are
+    forgotten, and recorded again when they are next needed.
 
     Args:
         network: The Hugging Face network.
@@ -68,6 +70,8 @@ class Replays:
         self._seen: set[Key] = set()
         self._stream: Any = None
         self._gradients: list[Tensor] = []
+        self._out: Tensor | None = None
+        self._above: Tensor | None = None
         self._made_of: list[tuple[int, int]] = []
         self._form: Form | None = None
         self._work: weakref.ref[Work] | None = None
@@ -82,6 +86,7 @@ class Replays:
         self._recordings.clear()
         self._seen.clear()
         self._gradients = []
+        self._out = self._above = None
 
     def vectors(self, form: Form, plan: Plan, *, pooling: str) -> Tensor | None:
         """What ``encode_different(form, plan, pooling=pooling, training=True)`` returns.
@@ -99,9 +104,12 @@ class Replays:
         key = (plan.sizes, casting, torch.get_autocast_dtype("cuda"))
         recording = self._recordings.get(key)
         if recording is None:
-            if key not in self._seen or len(self) == MOST_GRAPHS:
+            if key not in self._seen or len(self) == MOST_GRAPHS or not _has_room():
                 self._seen.add(key)
                 return None
+            if self._out is not None and plan.sizes.texts > len(self._out):
+                self._recordings.clear()
+                self._out = self._above = None
             recording = self._record(form, plan, pooling)
             if recording is None:
                 return None
@@ -142,6 +150,12 @@ class Replays:
         assert plan.flat is not None
         flat = plan.flat.clone()
         there = plan_of(plan.sizes, flat, None)
+        shape = (plan.sizes.texts, form.width)
+        if self._out is None or self._above is None:
+            kind = torch.promote_types(form.word.weight.dtype, torch.float32)
+            self._out = torch.empty(shape, dtype=kind, device=flat.device)
+            self._above = torch.empty_like(self._out)
+        out, above = self._out[: shape[0]], self._above[: shape[0]]
         trained = [p for p in self._network.parameters() if p.requires_grad]
         self._gradients = self._gradients or [torch.empty_like(p) for p in trained]
         forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
@@ -150,17 +164,22 @@ class Replays:
         # Only this thread may not wait meanwhile; the one that makes batches may.
         how = {"stream": self._stream, "capture_error_mode": "thread_local"}
         with stand_ins(self._network) as leaves:
+            # Results go into memory of our own, since that of a graph is the next one's too.
             with torch.cuda.graph(forward, pool=pool, **how):
-                out = encode_different(form, there, pooling=pooling, training=True)
-            above = torch.empty_like(out)
+                vectors = encode_different(form, there, pooling=pooling, training=True)
+                out.copy_(vectors.detach())
             with torch.cuda.graph(backward, pool=forward.pool(), **how):
-                found = torch.autograd.grad(out, leaves, above, allow_unused=True)
-                # Into memory of our own, since that of a graph is the next one's too.
+                found = torch.autograd.grad(vectors, leaves, above, allow_unused=True)
                 reached = [i for i, gradient in enumerate(found) if gradient is not None]
                 gradients = [self._gradients[i] for i in reached]
                 torch._foreach_copy_(gradients, [found[i] for i in reached])
         own = [trained[i] for i in reached]
-        return Recording(forward, backward, flat, out.detach(), above, own, gradients)
+        return Recording(forward, backward, flat, out, above, own, gradients)
+
+
+def _has_room() -> bool:
+    """Whether as much memory is free as was ever taken: graphs keep theirs to themselves."""
+    return torch.cuda.mem_get_info()[0] >= torch.cuda.max_memory_reserved()
 
 
 @contextlib.contextmanager

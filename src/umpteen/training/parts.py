@@ -37,8 +37,8 @@ from umpteen.training.refresh import Refreshed, Refresher
 from umpteen.training.remembered import Bank
 from umpteen.training.step import batch_loss
 
-GRAPHS_FROM = 500
-"""Steps of a run from which recording CUDA graphs, a second or two, is less than they spare."""
+GRAPHS_FROM = 200
+"""Steps of a run from which recording CUDA graphs surely takes less time than they spare."""
 
 
 def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
