@@ -7,7 +7,7 @@ DATA is any data set, ENCODER a Hugging Face folder. Titles only. Each preset is
 the same process, ``train.graphs`` off and on, without a fused answer; the first also compiles
 kernels. ``ms`` is a step's mean in an epoch by the host's clock, refreshes apart, the median over
 epochs after the first; ``first_epoch_s`` has the recording in it. Metrics are of validation. Memory
-is the most that was reserved, with what graphs hold between replays.
+is the peak after the first epoch, with what graphs hold between replays.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from step import peak
 from training_table import print_machine
 
 COLUMNS = ("P@1", "P@5", "PSP@1")
@@ -35,12 +36,17 @@ def trained(data, preset: str, settings: list[str]) -> dict:
     class Clock(Silent):
         def __init__(self) -> None:
             self.times: list[tuple[int, float]] = []
+            self.peak = 0.0
 
         def step(self, info, epoch: float) -> None:
+            if self.times and self.times[-1][0] != info.epoch:
+                if info.epoch == 2:  # recordings and first passes are over
+                    torch.cuda.reset_peak_memory_stats()
+                else:
+                    self.peak = peak(torch.device("cuda"))
             self.times.append((info.epoch, time.perf_counter()))
 
     torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
     clock = Clock()
     folder = Path(tempfile.mkdtemp(prefix="umpteen-graphs-"))
     start = time.perf_counter()
@@ -68,7 +74,7 @@ def trained(data, preset: str, settings: list[str]) -> dict:
         "ms": 1000 * statistics.median(spans[1:] or spans),
         "first_epoch_s": spans[0] * steps,
         "train_s": seconds,
-        "gib": torch.cuda.max_memory_reserved() / 2**30,
+        "gib": clock.peak,
         **{name: last[name] for name in COLUMNS},
     }
 

@@ -82,12 +82,20 @@ def test_a_replay_equals_the_calls(name, pooling, half):
 
 @pytest.mark.gpu
 @needs_gpu
-def test_sizes_that_come_once_are_not_recorded():
+def test_graphs_of_smaller_sizes_are_kept_and_a_larger_one_replaces_all():
     encoder = encoder_on_gpu()
-    for seed, n in enumerate((20, 60, 200)):
-        tokens = planned(encoder, seed, n)
-        one_pass(encoder, tokens, torch.randn(n, 24, device=CUDA), seed=0)
-    assert len(encoder.replays) == 0
+    plain = without_graphs(encoder)
+    held = []
+    for seed, n in enumerate((60, 60, 20, 40, 20, 200, 60, 200)):
+        tokens, above = planned(encoder, seed, n), torch.randn(n, 24, device=CUDA)
+        found = one_pass(encoder, tokens, above, seed=seed)
+        assert_same(found, one_pass(plain, tokens, above, seed=seed))
+        held.append(len(encoder.replays))
+    assert held[0] == 0
+    assert held[1] == 1
+    assert held[3] >= 3
+    assert held[5] == 1
+    assert not encoder.replays.given_up
 
 
 @pytest.mark.gpu
@@ -141,8 +149,7 @@ def test_a_second_backward_pass_is_refused():
     tokens, above = planned(encoder, 0), torch.randn(50, 24, device=CUDA)
     for step in range(2):
         one_pass(encoder, tokens, above, seed=step)
-    vectors = encoder(tokens)
-    for _ in range(2):  # in float32, so recorded anew
+    for _ in range(3):  # in float32, so run call by call first and then recorded anew
         vectors = encoder(tokens)
         vectors.backward(above, retain_graph=True)
     with pytest.raises(RuntimeError, match="one backward pass"):

@@ -55,10 +55,10 @@ class Recording:
 class Replays:
     """Runs a network's training passes by graphs.
 
-    A size is run call by call when it comes for the first time, which also has its kernels
-    compiled, and recorded when it comes again. All sizes share the memory of the largest: tensors
-    of a smaller one fit where its tensors were. So whenever a larger one comes the others are
-    forgotten, and recorded again when they are next needed.
+    The first pass of a kind is run call by call, which has its kernels compiled; after that every
+    size is recorded when it comes. All sizes share the memory of the largest: tensors of a smaller
+    one fit where its tensors were. So whenever a larger one comes the others are forgotten, and
+    recorded again when they are next needed.
 
     Args:
         network: The Hugging Face network.
@@ -67,7 +67,7 @@ class Replays:
     def __init__(self, network: nn.Module) -> None:
         self._network = network
         self._recordings: dict[Key, Recording] = {}
-        self._seen: set[Key] = set()
+        self._compiled: set[Any] = set()
         self._stream: Any = None
         self._gradients: list[Tensor] = []
         self._out: Tensor | None = None
@@ -84,7 +84,7 @@ class Replays:
     def clear(self) -> None:
         """Forget all graphs."""
         self._recordings.clear()
-        self._seen.clear()
+        self._compiled.clear()
         self._gradients = []
         self._out = self._above = None
 
@@ -104,8 +104,9 @@ class Replays:
         key = (plan.sizes, casting, torch.get_autocast_dtype("cuda"))
         recording = self._recordings.get(key)
         if recording is None:
-            if key not in self._seen or len(self) == MOST_GRAPHS or not _has_room():
-                self._seen.add(key)
+            kind = (*plan.tiles, *key[1:])  # kernels differ by tiles and dtype
+            if kind not in self._compiled or len(self) == MOST_GRAPHS or not _has_room():
+                self._compiled.add(kind)
                 return None
             if self._out is not None and plan.sizes.texts > len(self._out):
                 self._recordings.clear()
