@@ -113,7 +113,7 @@ def _bins(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pi
 
 
 def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
-    """C@5 of each preset, a bar for each switch that all presets have."""
+    """C@5 of each preset, a bar for each switch; see ``_bars``."""
     metric = options.get("metric", "C@5")
     if metric not in study.metrics:
         return
@@ -133,15 +133,23 @@ def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -
 
 
 def _bars(groups: Sequence[Mapping[str, float]]) -> tuple[list[Any], list[str]]:
-    """A bar for each switch that all groups have; without one, each group's first alone."""
+    """A bar for each switch that all groups have, with its name.
+
+    Without one, groups that have as many switches as the others are set side by side in their
+    order, and else each group's first alone.
+    """
     common = [name for name in groups[0] if all(name in group for group in groups)]
-    if not common:
+    rows = [(name, [group[name] for group in groups]) for name in common]
+    if not rows and len({len(group) for group in groups}) == 1:
+        rows = [
+            (" / ".join(dict.fromkeys(names)), [g[n] for g, n in zip(groups, names, strict=True)])
+            for names in zip(*groups, strict=True)
+        ]
+    if not rows:
         return [("", "s0", [next(iter(group.values())) for group in groups])], []
-    bars = [
-        (name, f"s{number % len(COLOURS)}", [group[name] for group in groups])
-        for number, name in enumerate(common)
-    ]
-    return bars, common
+    bars = [(name, f"s{i % len(COLOURS)}", values) for i, (name, values) in enumerate(rows)]
+    # One bar of many names says nothing but the preset.
+    return (bars, [name for name, _ in rows]) if common or len(rows) > 1 else (bars, [])
 
 
 _KINDS = {"epochs": _epochs, "shares": _shares, "bins": _bins, "coverage": _coverage}
