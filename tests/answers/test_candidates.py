@@ -8,6 +8,7 @@ from umpteen.answers.candidates import (
     Candidates,
     best_candidates,
     best_stored,
+    first_places,
     look_up,
     union,
 )
@@ -59,6 +60,8 @@ def test_the_best_candidates_of_each_query_carry_their_probabilities():
     top = best_candidates(scores, chances, Candidates(queries, rows, {}, 3), 2)
     assert top.rows.tolist() == [[5, 6], [-1, -1], [7, 1]]
     np.testing.assert_allclose(top.scores, [[0.8, 0.8], [-np.inf, -np.inf], [0.4, 0.2]])
+    first = first_places(scores, Candidates(queries, rows, {}, 3), 3)
+    assert first.tolist() == [[1, 2, 0], [-1, -1, -1], [4, 3, -1]]
 
 
 def test_some_queries_can_be_taken_out():

@@ -1,10 +1,9 @@
-"""The conditional logit: its optimum, what it learns, its shares, its file, the rule of choice."""
+"""The conditional logit: its optimum, what it learns, its shares, its file."""
 
 import numpy as np
 import pytest
 
 from umpteen.answers.candidates import VIEWS, Candidates
-from umpteen.answers.choosing import METRICS, TILTS, better, chosen_way, tilted
 from umpteen.answers.features import feature_parts, features, log_shares, of_query
 from umpteen.answers.fusion import FusionModel, fit_fusion
 from umpteen.errors import RunError
@@ -124,53 +123,3 @@ def test_a_model_survives_its_file_and_damage_is_a_sentence():
     for damage in ({"weights": [1.0]}, {"views": ["nothing"]}, {"mean": "x"}):
         with pytest.raises(RunError, match="fit it again"):
             FusionModel.from_json({**model.as_json(), **damage})
-
-
-def judged(falls, gains):
-    """Metrics that change with the share of first answers that are the rarest labels."""
-
-    def judge(top):
-        rare = float((COUNTS[top.rows[:, 0]] == 1).mean())
-        precision = dict.fromkeys(METRICS[:3], 50.0 * (1 - falls * rare))
-        return {**precision, **dict.fromkeys(METRICS[3:], 40.0 * (1 + gains * rare))}
-
-    return judge
-
-
-def chosen_tilt(judge, singles):
-    candidates, _ = made(n=40)
-    scores = COUNTS[candidates.rows] * 0.02
-    rarity = -np.log(COUNTS[candidates.rows])
-    return tilted(scores, candidates, rarity, judge, dict.fromkeys(METRICS, singles))
-
-
-def test_rare_labels_are_favoured_while_precision_stays():
-    assert chosen_tilt(judged(0.0, 0.5), 45.0) > 0
-    assert chosen_tilt(judged(0.002, 0.5), 45.0) > 0  # less than 0.3 %
-    assert chosen_tilt(judged(0.5, 0.5), 45.0) < chosen_tilt(judged(0.0, 0.5), 45.0)
-    assert chosen_tilt(judged(0.0, 0.0), 45.0) == TILTS[0]
-    assert chosen_tilt(judged(0.0, -0.5), 45.0) == TILTS[0]
-
-
-def test_a_tilt_may_not_fall_below_a_single_part():
-    assert chosen_tilt(judged(0.002, 0.5), 49.99) < chosen_tilt(judged(0.002, 0.5), 45.0)
-    # What the fused answer does not reach without a tilt is not asked for.
-    assert chosen_tilt(judged(0.0, 0.5), 70.0) > 0
-
-
-def test_parts_are_left_out_for_a_gain_that_costs_no_precision():
-    reference, whole = dict.fromkeys(METRICS, 40.0), dict.fromkeys(METRICS, 44.0)
-    rare = {name: 46.0 if name.startswith("PSP") else 44.0 for name in METRICS}
-    assert chosen_way([whole, rare], reference, 1000) == 1
-    for name in METRICS[:3]:
-        one = 100 / (1000 * int(name[2:]))
-        least = 44.0 * 0.997 - one
-        assert chosen_way([whole, {**rare, name: least + 0.001}], reference, 1000) == 1
-        assert chosen_way([whole, {**rare, name: least - 0.001}], reference, 1000) == 0
-
-
-def test_a_loss_in_one_metric_weighs_more_than_the_same_gain_in_another():
-    reference = dict.fromkeys(METRICS, 40.0)
-    mixed = {**reference, "P@1": 44.0, "PSP@1": 36.0}
-    assert better(mixed, reference) < better(reference, reference) == 1.0
-    assert better(dict.fromkeys(METRICS, 0.0), dict.fromkeys(METRICS, 0.0)) == 1.0

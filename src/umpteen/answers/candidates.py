@@ -116,6 +116,22 @@ def best_stored(matrix: sp.csr_matrix, k: int) -> NDArray[np.int64]:
     return rows
 
 
+def first_places(scores: NDArray[np.float64], candidates: Candidates, k: int) -> NDArray[np.int64]:
+    """(N, k) where the k best candidates of each query are, -1 where there are fewer.
+
+    Equal scores: the smaller row first.
+    """
+    n = candidates.n_queries
+    order = np.lexsort((candidates.rows, -scores, candidates.queries))
+    queries = candidates.queries[order]
+    starts = np.searchsorted(queries, np.arange(n))
+    places = np.arange(len(order)) - starts[queries]
+    kept = places < k
+    first = np.full((n, k), -1, np.int64)
+    first[queries[kept], places[kept]] = order[kept]
+    return first
+
+
 def best_candidates(
     scores: NDArray[np.float64],
     probabilities: NDArray[np.float64],
@@ -123,14 +139,6 @@ def best_candidates(
     k: int,
 ) -> TopK:
     """The k best candidates of each query with their probabilities; ties by the smaller row."""
-    n = candidates.n_queries
-    order = np.lexsort((candidates.rows, -scores, candidates.queries))
-    queries = candidates.queries[order]
-    first = np.searchsorted(queries, np.arange(n))
-    places = np.arange(len(order)) - first[queries]
-    kept = places < k
-    rows = np.full((n, k), -1, np.int64)
-    best = np.full((n, k), -np.inf, np.float32)
-    rows[queries[kept], places[kept]] = candidates.rows[order][kept]
-    best[queries[kept], places[kept]] = probabilities[order][kept]
-    return TopK(rows, best)
+    first = first_places(scores, candidates, k)
+    best = np.append(probabilities, -np.inf).astype(np.float32)
+    return TopK(np.append(candidates.rows, -1)[first], best[first])

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.answers.candidates import Candidates, best_candidates
-from umpteen.types import TopK
+from umpteen.answers.candidates import Candidates, first_places
 
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
-TILTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.25, 1.5)
+DEPTHS = (1, 3, 5)
+TILTS = tuple(step / 40 for step in range(61))
 GIVEN_UP = 0.003
-"""Share of a precision that rare labels may cost, beside one answer."""
+"""Share of precision that rare labels may cost."""
+DOUBT = 0.25
+"""How far off an expected loss is thought to be (one standard deviation), as a share of it."""
 RULE = (
     "the tilt: the best mean of PSP@1, PSP@3 and PSP@5, each over its value without tilt, while "
-    "P@1, P@3 and P@5 each lose at most 0.3 % of their value without tilt and one right answer, "
-    "and do not fall below the best single part; the parts: the mean of P@1, P@3, P@5, PSP@1, "
+    "P@1, P@3 and P@5, each over its value without tilt, lose at most 0.3 % on average: the loss "
+    "that the answers' probabilities lead one to expect, and the right answers that were lost, "
+    "weighed by how sure each is; the parts: the mean of P@1, P@3, P@5, PSP@1, "
     "PSP@3 and PSP@5, each over its value for the best head alone, less every shortfall "
     "below that head; all parts unless leaving some out gains more than 0.5 over the root of the "
-    "number of queries and no precision loses more than a tilt may cost; all cross-fitted on "
-    "held-out queries"
+    "number of queries and no precision loses more than 0.3 % and one right answer; all "
+    "cross-fitted on held-out queries"
 )
 
 
@@ -81,10 +84,10 @@ def chosen_way(
 
 
 def kept(plain: dict[str, float], n_queries: int) -> dict[str, float]:
-    """What each precision must keep when rare labels are favoured, in percent.
+    """What each precision must keep where parts are left out, in percent.
 
     Args:
-        plain: Where they are not.
+        plain: Where none is.
         n_queries: Of which one may lose one right answer, beside the share ``GIVEN_UP`` of all.
 
     Returns:
@@ -103,62 +106,92 @@ def tilted(
     scores: NDArray[np.float64],
     candidates: Candidates,
     rarity: NDArray[np.float64],
-    judge: Callable[[TopK], dict[str, float]],
-    singles: dict[str, float],
+    probabilities: NDArray[np.float64],
+    positive: NDArray[np.bool_],
 ) -> float:
     """The tilt towards rare labels that is best by ``RULE``; the smallest of equals.
 
-    No larger tilt is tried after two in a row that cost too much precision.
+    No larger tilt is tried after one that costs too much precision.
 
     Args:
         scores: (C,) cross-fitted.
         candidates: The pairs.
         rarity: (C,) logarithm of the label's inverse propensity.
-        judge: From answers to metrics.
-        singles: The best value of each metric that a part has alone. Where the fused answer
-            is below it without any tilt, it is not asked for.
+        probabilities: (C,) of the scores without tilt, cross-fitted.
+        positive: (C,) which are right.
 
     Returns:
         One of ``TILTS``.
     """
-    plain: dict[str, float] = {}
-    best, most, failed = TILTS[0], 1.0, 0
+    kept = within_reach(scores, candidates, rarity)
+    near = Candidates(candidates.queries[kept], candidates.rows[kept], {}, candidates.n_queries)
+    scores, rarity = scores[kept], rarity[kept]
+    said, right = probabilities[kept], positive[kept].astype(np.float64)
+    worth = right * np.exp(rarity)
+    plain: list[NDArray[np.float64]] = []
+    best, most = TILTS[0], 1.0
     for tilt in TILTS:
-        leaning = scores + tilt * rarity
-        values = judge(best_candidates(leaning, leaning, candidates, 5))
-        plain = plain or values
-        if any(
-            values[name] < floor
-            for name, floor in floors(plain, singles, candidates.n_queries).items()
-        ):
-            failed += 1
-            if failed == 2:
-                break
-            continue
-        failed = 0
-        gained = float(relative(values, plain)[-3:].mean())
+        first = first_places(scores + tilt * rarity, near, DEPTHS[-1])
+        now = [_found(values, first) for values in (said, right, worth)]
+        plain = plain or now
+        if loss(_lost(plain[0], now[0]), _lost(plain[1], now[1])) > GIVEN_UP:
+            break
+        gained = 1.0 - float(_lost(plain[2], now[2]).sum())
         if gained > most:
             best, most = tilt, gained
     return best
 
 
-def floors(plain: dict[str, float], singles: dict[str, float], n_queries: int) -> dict[str, float]:
-    """What each precision must keep when a tilt favours rare labels.
+def loss(expected: NDArray[np.float64], counted: NDArray[np.float64]) -> float:
+    """The share of precision that a tilt costs, by what is expected and what was counted.
+
+    Right answers that a tilt gains and loses are few, and their difference is mostly chance: with
+    1,500 queries it is uncertain by as much as a tilt may cost. Probabilities hardly vary, but
+    all err alike. The counted loss weighs the more the smaller its chance.
 
     Args:
-        plain: Metrics without tilt.
-        singles: The best that a part has alone.
-        n_queries: Held-out queries they were judged on.
+        expected: (N,) what each query adds to the loss by the probabilities of its answers.
+        counted: (N,) the same by its right answers.
 
     Returns:
-        For each precision.
+        Below 0 for a gain.
 
     Example:
-        >>> plain, singles = dict.fromkeys(METRICS, 50.0), dict.fromkeys(METRICS, 49.0)
-        >>> round(floors(plain, singles, 2000)["P@1"], 3)
-        49.8
-        >>> floors(plain, {**singles, "P@3": 60.0}, 2000)["P@3"]
-        50.0
+        >>> expected = np.full(100, 0.00004)
+        >>> round(loss(expected, np.full(100, 0.00002)), 5)  # no chance in it
+        0.002
+        >>> chance = np.tile([0.01, -0.00996], 50)
+        >>> round(loss(expected, chance), 4)  # as uncertain as it could be
+        0.004
     """
-    least = kept(plain, n_queries)
-    return {name: max(low, min(plain[name], singles[name])) for name, low in least.items()}
+    foreseen, seen = float(expected.sum()), float(counted.sum())
+    doubt = (DOUBT * foreseen) ** 2
+    chance = float(counted.var()) * len(counted)
+    weight = doubt / (doubt + chance) if doubt + chance > 0 else 0.0
+    return foreseen + weight * (seen - foreseen)
+
+
+def within_reach(
+    scores: NDArray[np.float64], candidates: Candidates, rarity: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """(C,) which candidates can be among the first five at some tilt.
+
+    The others have five above them without tilt that even the largest tilt does not overtake.
+    """
+    first = first_places(scores, candidates, DEPTHS[-1])[:, -1]
+    least = np.where(first >= 0, np.append(scores, 0.0)[first], -np.inf)
+    lowest = float(rarity.min(initial=np.inf))
+    highest = scores + TILTS[-1] * (rarity - lowest) if len(scores) else scores
+    return highest >= least[candidates.queries] - 1e-9
+
+
+def _found(values: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(N, 3) what the first one, three and five candidates of each query add up to."""
+    sums = np.append(values, 0.0)[first].cumsum(axis=1)
+    return sums[:, [depth - 1 for depth in DEPTHS]]
+
+
+def _lost(plain: NDArray[np.float64], now: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N,) what each query adds to the mean relative loss over the three depths."""
+    total = plain.sum(axis=0)
+    return ((plain - now) / np.where(total > 0, total, 1.0)).mean(axis=1)

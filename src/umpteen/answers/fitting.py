@@ -65,7 +65,6 @@ def fit_recipe(
     head = views.predictor.vector_heads[-1]
     dense = views.predictor.search(held.vectors, 5, head=head, exclude=held.split.filters)
     reference = held.judge(dense)
-    singles = best_alone(found, held, reference)
     alone = _words_of_texts(views, held, found)
     ways: list[Way] = []
     for parts in _combinations(views.names):
@@ -73,7 +72,7 @@ def fit_recipe(
             say(f"fusion: out of time after {len(ways)} of the combinations of parts")
             break
         own = _of_parts(views.names, parts)
-        fit = WayFit(found, positive, folds, held, singles, own, alone, seed)
+        fit = WayFit(found, positive, folds, held, own, alone, seed)
         ways.append(fit.best_way(tilt))
         say(f"fusion of {', '.join(parts)}: {_in_words(ways[-1].validation)}")
     best = chosen_way([way.validation for way in ways], reference, found.n_queries)
@@ -98,15 +97,6 @@ def _words_of_texts(views: Views, held: Held, found: Candidates) -> NDArray[np.f
     labels = words.vectors([titles[row] for row in rows.tolist()])
     pairs = Candidates(found.queries, places, {}, found.n_queries)
     return words_of_texts(words.vectors(held.texts), labels, pairs)
-
-
-def best_alone(found: Candidates, held: Held, reference: dict[str, float]) -> dict[str, float]:
-    """The best value of each metric that a single view, or the heads together, have."""
-    values = [reference]
-    for said in found.scores.values():
-        scores = said.astype(np.float64)
-        values.append(held.judge(best_candidates(scores, scores, found, 5)))
-    return {name: max(one[name] for one in values) for name in METRICS}
 
 
 def _combinations(names: tuple[str, ...]) -> list[tuple[str, ...]]:

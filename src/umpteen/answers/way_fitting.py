@@ -31,7 +31,6 @@ class WayFit:
     positive: NDArray[np.bool_]
     folds: NDArray[np.int64]
     held: Held
-    singles: dict[str, float]
     views: tuple[str, ...]
     words: NDArray[np.float32] | None
     """(C,) what words would say of labels that were never trained."""
@@ -41,7 +40,8 @@ class WayFit:
         """The model with its best tilt, its probabilities and what it comes to."""
         scores = self._cross_fitted()
         if tilt is None:
-            tilt = tilted(scores, self.found, self._rarity(), self.held.judge, self.singles)
+            said = self._honest(scores)
+            tilt = tilted(scores, self.found, self._rarity(), said, self.positive)
         calibration, values = self._calibrated(scores + tilt * self._rarity())
         model = self._with_trust(np.ones(self.found.n_queries, bool))
         return Way(model, tilt, calibration, values, self._shares(model))
@@ -82,8 +82,8 @@ class WayFit:
         inverse = inverse_propensities(self.held.label_counts, self.held.n_train, about.a, about.b)
         return np.log(inverse)[self.found.rows]
 
-    def _calibrated(self, scores: NDArray[np.float64]) -> tuple[Calibration, dict[str, float]]:
-        """The calibration on all queries; metrics with each fold's made on the others."""
+    def _honest(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(C,) each query's probabilities by a calibration that was fitted on the other folds."""
         honest = np.zeros(len(scores))
         of_fold = self.folds[self.found.queries]
         for fold in np.unique(self.folds):
@@ -92,7 +92,11 @@ class WayFit:
             honest[of_fold == fold] = made.probabilities(
                 scores[of_fold == fold], self.found.of(own)
             )
-        top = best_candidates(scores, honest, self.found, PLACES)
+        return honest
+
+    def _calibrated(self, scores: NDArray[np.float64]) -> tuple[Calibration, dict[str, float]]:
+        """The calibration on all queries; metrics with each fold's made on the others."""
+        top = best_candidates(scores, self._honest(scores), self.found, PLACES)
         whole = with_thresholds(
             self._calibration(scores, np.ones(self.found.n_queries, bool)),
             top,
