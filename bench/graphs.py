@@ -7,7 +7,8 @@ DATA is any data set, ENCODER a Hugging Face folder. Titles only. Each preset is
 the same process, ``train.graphs`` off and on, without a fused answer; the first also compiles
 kernels. ``ms`` is a step's mean in an epoch by the host's clock, refreshes apart, the median over
 epochs after the first; ``first_epoch_s`` has the recording in it. Metrics are of validation. Memory
-is the peak after the first epoch, with what graphs hold between replays.
+is the peak of the last epoch but one, with what graphs hold between replays; where a graph is
+recorded in it, that counts twice.
 """
 
 from __future__ import annotations
@@ -40,10 +41,8 @@ def trained(data, preset: str, settings: list[str]) -> dict:
 
         def step(self, info, epoch: float) -> None:
             if self.times and self.times[-1][0] != info.epoch:
-                if info.epoch == 2:  # recordings and first passes are over
-                    torch.cuda.reset_peak_memory_stats()
-                else:
-                    self.peak = peak(torch.device("cuda"))
+                self.peak = peak(torch.device("cuda"))
+                torch.cuda.reset_peak_memory_stats()
             self.times.append((info.epoch, time.perf_counter()))
 
     torch.cuda.empty_cache()

@@ -197,6 +197,18 @@ def test_a_recording_that_fails_costs_the_graphs_alone(monkeypatch):
     assert_same(one_pass(encoder, tokens, above, seed=6), one_pass(plain, tokens, above, seed=6))
 
 
+@pytest.mark.gpu
+@needs_gpu
+def test_passes_that_keep_too_much_are_not_filled_up():
+    encoder = encoder_on_gpu()
+    kept = encoder._form().kept_bytes
+    assert kept == 2 * 5 * 24 * 2
+    small, large = of_lengths([5, 7]), of_lengths([5, 8])
+    encoder.replay(True, most_bytes=12 * kept)
+    assert encoder.plan(small).sizes is not None
+    assert encoder.plan(large).sizes is None
+
+
 def test_there_are_no_graphs_without_a_gpu():
     encoder = TransformerEncoder(make("BertModel")).train()
     encoder.replay(True)

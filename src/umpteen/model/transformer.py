@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -59,15 +60,22 @@ class TransformerEncoder(nn.Module):
         self._taken_apart: tuple[Form | None] | None = None
         self.replays: Replays | None = None
         """CUDA graphs of training passes, where these were asked for."""
+        self._most_replayed = 0.0
 
-    def replay(self, on: bool) -> None:
+    def replay(self, on: bool, *, most_bytes: float = math.inf) -> None:
         """Whether to run planned training passes by CUDA graphs; only where kernels run packed.
 
         Plans made while this is on are filled up to fixed sizes.
+
+        Args:
+            on: Whether.
+            most_bytes: Of passes whose layers keep no more than this for backward.
         """
         form = self._form()
         able = form is not None and form.bias is None and form.word.weight.is_cuda
         self.replays = Replays(self.network) if on and able and installed("triton") else None
+        if form is not None:
+            self._most_replayed = most_bytes / form.kept_bytes
 
     def train(self, mode: bool = True) -> Self:
         """As of any module; whether the network can run packed is looked at anew."""
@@ -115,7 +123,8 @@ class TransformerEncoder(nn.Module):
 
     def plan(self, tokens: Ragged) -> Plan | None:
         """What a packed forward pass needs of the tokens; None where it would be padded."""
-        return _planned(self._form(), tokens, fixed=self.replays is not None)
+        fixed = self.replays is not None and len(tokens.ids) <= self._most_replayed
+        return _planned(self._form(), tokens, fixed=fixed)
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
