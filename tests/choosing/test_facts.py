@@ -1,5 +1,7 @@
 """Facts of a small data set, counted by hand."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -18,8 +20,8 @@ def data_of(texts, rows, titles, *, ids=None, test=None):
 
 
 def facts(data, **options):
-    given = {"text": "all", "tokenizer": None, "encoder": "bag", "device": "cpu"} | options
-    return look_at(data, **given)
+    given = {"text": "all", "tokenizer": None, "encoder": "bag", "device": "cpu"}
+    return look_at(data, **(given | {"least_held": 50} | options))
 
 
 def test_counts_are_those_of_train():
@@ -32,6 +34,15 @@ def test_counts_are_those_of_train():
     assert found.symmetric == 0.5
     assert found.label_texts
     assert found.minutes == 3.0
+    assert found.validation == 0
+    assert found.least_held == 50
+    assert found.spare == 2  # those of label 0 alone, which the first query keeps
+
+
+def test_a_validation_split_is_noticed():
+    data = data_of(["a", "b"], [[0], [0]], ["a"])
+    both = dataclasses.replace(data, splits={**data.splits, "validation": data["train"]})
+    assert (facts(data).validation, facts(both).validation) == (0, 2)
 
 
 def test_test_queries_are_not_looked_at():

@@ -7,7 +7,16 @@ import pytest
 from umpteen.build import load_config
 from umpteen.choosing.choice import choose
 from umpteen.choosing.facts import Facts
-from umpteen.choosing.rules import RULES, batch_size, label_rows, length, preset_of, shares
+from umpteen.choosing.rules import (
+    RULES,
+    USUAL_SHARE,
+    batch_size,
+    held_out,
+    label_rows,
+    length,
+    preset_of,
+    shares,
+)
 
 SHORT = Facts(
     queries=7138,
@@ -18,6 +27,9 @@ SHORT = Facts(
     length_99=17,
     label_texts=True,
     symmetric=0.5,
+    validation=0,
+    spare=2000,
+    least_held=50,
     encoder="bag",
     device="cpu",
 )
@@ -82,6 +94,54 @@ def test_label_rows_and_shares_stay_those_of_the_preset():
     assert "(few)" in shares(SHORT).reason
 
 
+HELD = [
+    (300, 9),
+    (599, 18),
+    (600, 60),
+    (640, 64),
+    (1201, 64),
+    (2133, 64),
+    (2200, 66),
+    (10**5, 3000),
+]
+
+
+@pytest.mark.parametrize(("queries", "expected"), HELD)
+def test_small_data_holds_out_what_a_fused_answer_needs(queries, expected):
+    settings = held_out(facts(queries=queries)).settings
+    assert set(settings) == {"validation.share"}
+    assert round(settings["validation.share"] * queries) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"spare": 49}, "at most 49 can be spared"),
+        ({"least_held": 65}, "needs 65"),
+        ({"least_held": 0}, "to choose the epoch"),
+    ],
+)
+def test_no_more_is_held_out_where_it_brings_no_fused_answer(changes, words):
+    said = held_out(facts(queries=1200, **changes))
+    assert said.settings == {"validation.share": 0.03}
+    assert words in said.reason
+
+
+def test_nothing_is_said_of_a_share_where_validation_is_given():
+    said = held_out(facts(queries=1200, validation=30))
+    assert not said.settings
+    assert "30 validation queries" in said.reason
+
+
+@pytest.mark.parametrize("encoder", ["bag", "transformer"])
+def test_the_usual_share_is_that_of_the_presets(encoder):
+    assert load_config(preset_of(facts(encoder=encoder))).validation.share == USUAL_SHARE
+
+
+def test_spare_queries_bound_what_is_held_out():
+    assert "55 of 1,200 queries" in held_out(facts(queries=1200, spare=55)).reason
+
+
 def test_the_preset_follows_the_encoder():
     assert preset_of(SHORT) == "unidec-frugal"
     assert preset_of(facts(encoder="transformer")) == "unidec"
@@ -90,7 +150,7 @@ def test_the_preset_follows_the_encoder():
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("encoder", ["bag", "convolution", "transformer"])
 def test_every_rule_gives_a_reason_and_settings_that_exist(rule, encoder):
-    said = rule(facts(encoder=encoder, length_90=900, length_99=2000))
+    said = rule(facts(encoder=encoder, length_90=900, length_99=2000, queries=900))
     assert said.reason
     assert "\n" not in said.reason
     changes = [f"{key}={value}" for key, value in said.settings.items()]
@@ -115,3 +175,7 @@ def test_what_the_user_sets_is_left_to_the_user():
     assert "data.chunks" not in choice.settings  # or texts would be longer than told
     assert choice.settings["batches.size"] == 128
     assert not [line for line in choice.reasons if "data.max_tokens" in line]
+    for queries in (100, 900, 9000):
+        assert "validation.share" in choose(facts(queries=queries)).settings
+        choice = choose(facts(queries=queries), ["validation.share=0.05"])
+        assert not [line for line in choice.reasons if "validation.share" in line]

@@ -6,7 +6,9 @@ import pytest
 from small_runs import SETTINGS, StopAt, fit, outcome
 
 from umpteen.build import load_config, resolve_open_settings
+from umpteen.data.dataset import Dataset
 from umpteen.training.defaults import facts_of, settle
+from umpteen.training.prepare import training_splits
 from umpteen.training.run import train
 
 
@@ -42,6 +44,25 @@ def test_a_budget_bounds_the_fused_answer_too(tiny_data):
     assert settled(tiny_data, minutes=10.0).config.fusion.seconds == pytest.approx(120.0)
     told = settled(tiny_data, minutes=10.0, overrides=["fusion.seconds=5"])
     assert told.config.fusion.seconds == 5
+
+
+def few_queries(n=600):
+    texts = [f"word{row % 7} thing{row % 11} number{row}" for row in range(n)]
+    return Dataset.from_lists(texts, [[row % 7, 10 + row % 11] for row in range(n)])
+
+
+def test_few_queries_are_held_out_in_number_for_a_fused_answer():
+    data = few_queries()
+    found = settled(data)
+    assert len(training_splits(data, found.config)["validation"]) == 60
+    assert any(line.startswith("validation.share 0.1: 60 of 600") for line in found.reasons)
+
+
+@pytest.mark.parametrize(
+    "told", [{"preset": "unidec-frugal"}, {"overrides": ["fusion.enabled=off"]}]
+)
+def test_presets_and_runs_without_a_fused_answer_hold_out_as_ever(told):
+    assert settled(few_queries(), **told).config.validation.share == 0.03
 
 
 def test_reasons_are_said_and_kept_with_the_run(tiny_data, tmp_path):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.data.dataset import Dataset
+from umpteen.data.dataset import Dataset, spare_queries
 
 SAMPLE = 2000
-"""Texts whose tokens are counted, evenly spaced."""
+"""Texts whose tokens are counted, evenly spaced; and the most spare queries that are counted."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,13 @@ class Facts:
     """Whether labels have texts that say something: letters, and not their ids again."""
     symmetric: float
     """Share of the training queries whose title is a label's title, too."""
+    validation: int
+    """Queries of the data's own validation split; 0 where there is none."""
+    spare: int
+    """Training queries that can leave train together without taking a label's last one; counted up
+    to ``SAMPLE``."""
+    least_held: int
+    """Held-out queries that a fused answer needs; 0 where none is wanted."""
     encoder: str
     """``bag``, ``convolution`` or ``transformer``."""
     device: str
@@ -47,6 +54,7 @@ def look_at(
     tokenizer: Any,
     encoder: str,
     device: str,
+    least_held: int,
     minutes: float | None = None,
 ) -> Facts:
     """The facts of a data set; its test split is not looked at.
@@ -57,6 +65,7 @@ def look_at(
         tokenizer: The encoder's; None counts words instead, at four tokens for three of them.
         encoder: Its kind.
         device: Where training runs.
+        least_held: Held-out queries that a fused answer needs; 0 where none is wanted.
         minutes: The time budget.
 
     Returns:
@@ -67,6 +76,7 @@ def look_at(
     used = counts[counts > 0]
     lengths = _lengths(_spaced(train.texts(text)), tokenizer)
     titles = set(data.labels.titles)
+    order = np.random.default_rng(0).permutation(len(train))
     return Facts(
         queries=len(train),
         labels=len(data.labels),
@@ -76,6 +86,9 @@ def look_at(
         length_99=_percentile(lengths, 99),
         label_texts=_say_something(data),
         symmetric=sum(title in titles for title in train.titles) / max(len(train), 1),
+        validation=len(data["validation"]) if "validation" in data else 0,
+        spare=len(spare_queries(train.filtered_targets(), order, SAMPLE)),
+        least_held=least_held,
         encoder=encoder,
         device=device,
         minutes=minutes,

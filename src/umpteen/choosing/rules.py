@@ -21,6 +21,10 @@ STEPS_OF_AN_EPOCH = 50
 LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
 SMALLEST_BATCH = 32
 DENSE = 20.0
+HELD_QUERIES = 64
+HELD_SHARE = 0.1
+FEWEST_QUERIES = 600
+USUAL_SHARE = 0.03
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,35 @@ def shares(facts: Facts) -> Chosen:
     )
 
 
-RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, label_rows, shares)
+def held_out(facts: Facts) -> Chosen:
+    """How many training queries choose the epoch and fit the fused answer."""
+    if facts.validation:
+        return Chosen(f"nothing is held out: {facts.validation:,} validation queries are given")
+    usual = {"validation.share": USUAL_SHARE}
+    of_them = f"of {facts.queries:,} queries"
+    if not facts.least_held:
+        return Chosen(f"{of_them}, to choose the epoch by", usual)
+    if USUAL_SHARE * facts.queries >= HELD_QUERIES:
+        return Chosen(f"{of_them}, enough to fit the fused answer", usual)
+    if facts.queries < FEWEST_QUERIES:
+        why = f"below {FEWEST_QUERIES} queries training needs them more"
+        return Chosen(f"{of_them}, so no fused answer: {why}", usual)
+    share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4)
+    held = min(round(share * facts.queries), facts.spare)
+    if held < facts.least_held:
+        return Chosen(
+            f"{of_them} at most {held} can be spared (a tenth, and no label's last one), too few "
+            f"for a fused answer, which needs {facts.least_held}",
+            usual,
+        )
+    return Chosen(
+        f"{held} {of_them}, for the fused answer; {USUAL_SHARE:g} would be "
+        f"{USUAL_SHARE * facts.queries:.0f}",
+        {"validation.share": share},
+    )
+
+
+RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, label_rows, shares, held_out)
 """In the order in which they are shown."""
 
 

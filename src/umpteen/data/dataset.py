@@ -215,7 +215,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     if n < 1:
         return dataset
     order = np.random.default_rng([seed, 0x5EED]).permutation(len(train))
-    held = _spare_queries(train.filtered_targets(), order, n)
+    held = spare_queries(train.filtered_targets(), order, n)
     if not len(held):
         held = order[:n]
     kept = np.setdiff1d(order, held)
@@ -225,11 +225,19 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     return replace(dataset, splits=splits)
 
 
-def _spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+def spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Up to n queries, early in the order, whose labels all keep a query outside the choice.
 
     Chosen in rounds: each takes the next queries none of whose labels would run out, then gives
     back those that together took a label's last ones.
+
+    Args:
+        targets: (N, L) those of the training queries.
+        order: (N,) all query rows, in the order in which they are tried.
+        n: How many are wanted.
+
+    Returns:
+        Query rows, at most n; none without labels.
     """
     lengths = np.diff(targets.indptr)
     waiting = order[lengths[order] > 0]

@@ -97,6 +97,7 @@ def facts_of(
         tokenizer=_counting_tokenizer(encoder),
         encoder=encoder.name if is_frugal(encoder) else "transformer",
         device=choose_device(device).type,
+        least_held=0 if config.fusion.enabled == "off" else config.fusion.least_queries,
         minutes=minutes,
     )
 
