@@ -46,6 +46,19 @@ def test_a_budget_bounds_the_fused_answer_too(tiny_data):
     assert told.config.fusion.seconds == 5
 
 
+def test_where_margins_are_learned_the_fused_answer_gets_more_of_a_budget():
+    def of(queries_per_label):
+        rows = range(4 * queries_per_label)
+        return Dataset.from_lists([f"word{i} thing" for i in rows], [[i % 4] for i in rows])
+
+    assert settled(of(9), minutes=10.0).config.fusion.seconds == pytest.approx(120.0)
+    assert settled(of(10), minutes=10.0).config.fusion.seconds == pytest.approx(240.0)
+    assert (
+        settled(of(10), minutes=30.0).config.fusion.seconds
+        == load_config("unidec-frugal").fusion.seconds
+    )
+
+
 def few_queries(n=600):
     texts = [f"word{row % 7} thing{row % 11} number{row}" for row in range(n)]
     return Dataset.from_lists(texts, [[row % 7, 10 + row % 11] for row in range(n)])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from umpteen.answers.margins import MarginsRecipe
 from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
 from umpteen.choosing.choice import choose
 from umpteen.choosing.facts import Facts, look_at
@@ -18,6 +19,9 @@ from umpteen.training.pace import Pace, within_budget
 
 FUSION_SHARE = 0.2
 """Of a time budget, for fitting the fused answer with its words and memory."""
+MARGINS_SHARE = 0.4
+"""The same where labels have queries enough to learn margins, which take most of a fit and bring
+more than the last epochs do."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +82,23 @@ def settle(
         reasons = choice.reasons
     config = resolve_open_settings(config)
     if minutes is not None and "fusion.seconds" not in told:
-        seconds = min(config.fusion.seconds, FUSION_SHARE * 60 * minutes)
+        share = _fusion_share(data)
+        seconds = min(config.fusion.seconds, share * 60 * minutes)
         fusion = dataclasses.replace(config.fusion, seconds=seconds)
         config = dataclasses.replace(config, fusion=fusion)
-        reasons += (f"fusion.seconds {seconds:.0f}: a fifth of the {minutes:g} minutes",)
+        reasons += (
+            f"fusion.seconds {seconds:.0f}: {share:.0%} of the {minutes:g} minutes at most",
+        )
     return Settled(config, reasons, told)
+
+
+def _fusion_share(data: Dataset) -> float:
+    """Of a time budget."""
+    if "train" not in data:
+        return FUSION_SHARE
+    n_pairs, n_labels = data["train"].targets.nnz, len(data.labels)
+    many = n_pairs >= MarginsRecipe().least_queries * n_labels
+    return MARGINS_SHARE if many else FUSION_SHARE
 
 
 def facts_of(
