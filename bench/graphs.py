@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from step import peak
-from training_table import print_machine
+from training_table import print_machine, print_rows
 
 COLUMNS = ("P@1", "P@5", "PSP@1")
 
@@ -101,18 +101,13 @@ def main() -> None:
                 f"encoder.name={args.encoder}",
                 f"train.epochs={args.epochs}",
                 f"validation.every_epochs={args.epochs}",
-                f"train.graphs={graphs}",
                 *args.settings,
+                f"train.graphs={graphs}",
             ]
             rows.append({"preset": preset, "graphs": graphs, **trained(data, preset, settings)})
             print(rows[-1], flush=True)
     print_machine("cuda")
-    names = list(rows[0])
-    print("| " + " | ".join(names) + " |")
-    print("|" + "---|" * len(names))
-    for row in rows:
-        cells = [f"{row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names]
-        print("| " + " | ".join(cells) + " |")
+    print_rows(rows, list(rows[0]))
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=2))
 

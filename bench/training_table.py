@@ -81,7 +81,11 @@ def best_validation(history: list[dict], head: str) -> float:
 
 def print_table(rows: list[dict], columns: Sequence[str] = COLUMNS) -> None:
     """A Markdown table on stdout; whatever further columns rows have is left to their JSON."""
-    names = ["variant", "head", "validation", *columns, "train_s", "peak_gib"]
+    print_rows(rows, ["variant", "head", "validation", *columns, "train_s", "peak_gib"])
+
+
+def print_rows(rows: list[dict], names: Sequence[str]) -> None:
+    """These columns of the rows as a Markdown table."""
     print("| " + " | ".join(names) + " |")
     print("|" + "---|" * len(names))
     for row in rows:

@@ -20,7 +20,9 @@ Array = NDArray[Any]
 TOKEN_STEPS = 32
 """Sizes between a number of tokens and its double: what is filled up is 3 % at most."""
 TILE_STEPS = 4
+"""The same of tiles, of which those that fill up are empty."""
 LEAST_STEP = 64
+"""Few tokens are rounded up to multiples of this, and so many texts there is room for at least."""
 
 
 @dataclass(frozen=True)
