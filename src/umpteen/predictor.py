@@ -1,9 +1,10 @@
-"""From text to the top labels: tokenize, encode, search. Needs nothing of training."""
+"""From text to labels: encode, take a snapshot, rank. Needs nothing of training."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,52 +12,51 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.answers.fused import Fused
-from umpteen.answers.remembered import Remembered
-from umpteen.answers.store import load_answers
 from umpteen.compute.precision import choose_device
 from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
-from umpteen.data.tokens import TokenStore, encode, prepare
-from umpteen.errors import ConfigError, LabelMismatch, RunError
-from umpteen.files import read_json
+from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError
+from umpteen.files import atomic_folder, read_json
 from umpteen.index import INDEXES
-from umpteen.index.base import LabelIndex
-from umpteen.index.exact import ExactIndex
-from umpteen.live.book import LabelBook
-from umpteen.live.overlay import LiveLabels
-from umpteen.live.stand_in import with_stand_ins
+from umpteen.index.growing import GrowingIndex
 from umpteen.model.model import Model, place_model
 from umpteen.model.storage import Reading, load_model, load_vectors
-from umpteen.model.vectors import (
-    available_heads,
-    head_columns,
-    pair_scores,
-    query_search_vectors,
-)
+from umpteen.model.text_encoder import TextEncoder
+from umpteen.model.vectors import available_heads, head_columns
+from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.examples import Examples
+from umpteen.ranking.growing_rows import GrowingRows
+from umpteen.ranking.label_vectors import LabelVectors
+from umpteen.ranking.lexical.added_labels import AddedTerms
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.ranker import EnsembleRanker
+from umpteen.ranking.snapshot import Snapshot
+from umpteen.ranking.snapshot_source import SnapshotSource
+from umpteen.ranking.storage import StoredEnsemble, exact_examples, load_ensemble
+from umpteen.ranking.thresholds import thresholds_of_labels
 from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
-from umpteen.types import TopK
-
-MANY_LABELS = 50_000
-FUSED = "fused"
+from umpteen.store import ChangeStore, NewLabel
+from umpteen.store.state import Examples as StoredExamples
+from umpteen.types import ENSEMBLE, TopK
 
 
 class Predictor:
-    """A trained model with its labels, ready to answer.
+    """A trained model with its labels.
 
-    Make one with ``Predictor.load("run")``; ``umpteen.train`` returns one too.
+    Load one with ``Predictor.load("run")``; ``umpteen.train`` returns one too. Threads may share
+    it: every call reads labels and examples once, as one snapshot.
 
     Args:
         model: In evaluation mode, on its device.
         tokenizer: The model's tokenizer.
-        reading: How texts are read.
-        labels: The label set it was trained with.
+        reading: What is read of a text.
+        labels: The labels it was trained with.
         vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
-        label_counts: (L,) training queries of each label.
+        label_counts: (L,) training texts of each label.
         propensity: Constants to evaluate with instead of the data's own.
-        lean: Whether memory is dearer than time: a head's exact index goes when another head's is
-            made, and torch vectors on another device than the model's visit it block by block.
+        low_memory: Keep one head's exact index at a time, and let vectors on another device than
+            the model's visit it block by block.
     """
 
     def __init__(
@@ -69,22 +69,24 @@ class Predictor:
         label_counts: NDArray[np.int64],
         propensity: Propensity | None = None,
         *,
-        lean: bool = False,
+        low_memory: bool = False,
     ) -> None:
         self.model = model
-        self.tokenizer = prepare(tokenizer, reading.max_tokens)  # once: a copy takes 0.1 s
         self.reading = reading
         self.labels = labels
         self.label_counts = label_counts
         self.propensity = propensity
-        self.heads = available_heads(model)
-        self.live: LiveLabels | None = None
-        """The labels of now, where the predictor is of a run folder."""
-        self.fused: Fused | None = None
-        """All parts in one answer, where a run has fitted it; then it is the last head."""
-        self._vectors = vectors
-        self._indexes: dict[str, LabelIndex] = {}
-        self._lean = lean
+        self.folder: Path | None = None
+        """The run folder, where it was loaded from one."""
+        self.encoder = TextEncoder(model, tokenizer, reading)
+        columns = {head: head_columns(model, head) for head in available_heads(model)}
+        device = self.encoder.device
+        self.label_vectors = LabelVectors(vectors, columns, device, low_memory=low_memory)
+        self.store: ChangeStore | None = None
+        self.ensemble: EnsembleModel | None = None
+        """The fitted ensemble, where there is one; it is then the default head."""
+        self._ranker: EnsembleRanker | None = None
+        self._source = self._snapshots(None)
 
     @classmethod
     def load(
@@ -94,7 +96,7 @@ class Predictor:
         device: str = "auto",
         which: str = "best",
         with_indexes: bool = True,
-        with_fused: bool = True,
+        with_ensemble: bool = True,
         tolerant: bool = False,
     ) -> Self:
         """Read a run folder.
@@ -103,61 +105,67 @@ class Predictor:
             run: The folder.
             device: ``auto``, ``cpu`` or ``cuda``.
             which: The ``best`` model by validation, or the ``last``.
-            with_indexes: Whether to use what ``umpteen index`` built (for the best model); without
-                it every search is exact.
-            with_fused: Whether to use the fused answer (of the best model) where it was fitted.
-            tolerant: Whether to answer by what can be read of a damaged journal of label changes or
-                of remembered texts, instead of raising.
+            with_indexes: Use what ``umpteen index`` built (for the best model); without it every
+                search over labels is exact.
+            with_ensemble: Use the ensemble (of the best model) where it was fitted.
+            tolerant: Predict from what can be read of a damaged store instead of raising.
 
         Returns:
-            The predictor; it answers by the run's label changes, now and as they are made.
+            The predictor. It follows the run's changes of labels and examples as they are made.
 
         Raises:
-            RunError: If the folder is not a whole run.
-            LabelMismatch: If its parts speak of different labels.
+            RunError: If the folder is not a complete run.
+            LabelMismatch: If its files belong to different labels.
         """
         folder = RunFolder(run).require()
         model_folder = folder.model(which)
         if model_folder.name == UNTRAINED:
             raise RunError(f"{folder.path} holds no trained model yet; continue it with --resume")
         model, tokenizer, reading = load_model(model_folder, mapped=True)
-        tokenizer = prepare(tokenizer, reading.max_tokens, owned=True)
         labels, counts = folder.read_labels(reading.label_fingerprint)
-        place = choose_device(device)
+        # Predictions use the search vectors: the trained table stays in its file.
+        model = place_model(model, choose_device(device), labels_on_host=True)
         vectors = load_vectors(model_folder, model)
-        told = folder.propensity()
-        # Answers come from the search vectors: the table that was trained stays in its file.
-        model = place_model(model, place, labels_on_host=True)
-        predictor = cls(model, tokenizer, reading, labels, vectors, counts, told)
-        if with_indexes and model_folder == folder.model("best"):
+        predictor = cls(model, tokenizer, reading, labels, vectors, counts, folder.propensity())
+        predictor.folder = folder.path
+        predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
+        best = model_folder == folder.model("best")
+        if with_indexes and best:
             predictor._use_indexes(folder, model_folder)
-        book = LabelBook(folder.path, labels, tolerant=tolerant)
-        width = model.dim * len(model.heads)
-        predictor.live = LiveLabels(
-            book, predictor.new_label_vectors, width=width, reads=reading.text
-        )
-        if with_fused and model_folder == folder.model("best"):
-            fused = load_answers(folder, predictor, model_folder.name, tolerant=tolerant)
-            predictor.use_fused(fused)
+        stored = None
+        if with_ensemble and best:
+            again = f"umpteen fit-ensemble {folder.path} DATA"
+            stored = load_ensemble(
+                folder.ensemble, predictor.label_vectors, model=model_folder.name, again=again
+            )
+        predictor.use_ensemble(stored)
         return predictor
 
-    def use_fused(self, fused: Fused | None) -> None:
-        """Answer with the fused head from now on, or with the model's own heads alone."""
-        self.fused = fused
-        own = available_heads(self.model)
-        self.heads = own if fused is None else (*own, FUSED)
+    def use_ensemble(self, stored: StoredEnsemble | None) -> None:
+        """Predict with an ensemble from now on, or with the model's own heads alone."""
+        self.ensemble = None if stored is None else stored.model
+        self._ranker = None if stored is None else EnsembleRanker(stored.model, stored.retrievers)
+        self._source = self._snapshots(stored)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """All heads, the default one last."""
+        return self.vector_heads if self._ranker is None else (*self.vector_heads, ENSEMBLE)
 
     @property
     def vector_heads(self) -> tuple[str, ...]:
-        """The heads that are a search over label vectors: all but the fused one."""
-        return available_heads(self.model)
+        """The heads that search label vectors: all but the ensemble."""
+        return self.label_vectors.heads
+
+    def snapshot(self) -> Snapshot:
+        """Return labels and examples as they are now."""
+        return self._source.current()
 
     def as_trained(self) -> Self:
-        """The same predictor without label changes: what metrics of the training are about."""
+        """Return the predictor without changes since training: what metrics are about."""
         trained = copy.copy(self)
-        trained.live = None
-        if self.fused is not None:
-            trained.use_fused(self.fused.without_additions(trained))
+        trained.store = None
+        trained._source = self._source.without_changes()
         return trained
 
     def predict(
@@ -166,214 +174,256 @@ class Predictor:
         k: int = 10,
         *,
         head: str | None = None,
+        threshold: float | str | None = None,
+        explain: bool = False,
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
         without: Iterable[str] = (),
     ) -> TopK:
-        """The k best labels of each text.
+        """Return the k best labels of each text.
 
         Args:
             texts: One text or several.
             k: Labels per text.
-            head: ``de`` (label texts), ``clf`` (label vectors), ``combined``, or ``fused`` where
-                it was fitted; by default the last of these that there is.
+            head: ``dual``, ``classifier``, ``combined``, or ``ensemble`` where it was fitted; by
+                default the last of these that the model has.
+            threshold: Leave out labels with a smaller probability: a number, ``"auto"`` (best
+                micro-F1 on validation) or ``"groups"`` (the same for rare and frequent labels
+                apart). Only for the ensemble.
+            explain: Also return what each scorer contributes (``TopK.explanations``). Only for
+                the ensemble.
             exclude: (M, 2) pairs (text position, label row) that must not be returned.
-            allowed: (labels of now,) False for labels that no text may get.
-            without: Parts that the fused head leaves out: ``votes``, ``lexical``, ``de``, ``clf``.
+            allowed: (labels of now,) False for labels that must not be returned.
+            without: Scorers that the ensemble leaves out.
 
         Returns:
-            Rows, scores, ids and texts of the labels. Rows are positions in ``labels``, and behind
-            its end in ``live.labels``.
-        """
-        batch = [texts] if isinstance(texts, str) else list(texts)
-        self._known(head)
-        if not batch:
-            empty = np.zeros((0, k))
-            return TopK(empty.astype(np.int64), empty.astype(np.float32), self.labels)
-        vectors = self.vectors(batch)
-        return self.search(
-            vectors, k, head=head, texts=batch, exclude=exclude, allowed=allowed, without=without
-        )
-
-    def explain(
-        self, texts: Sequence[str], top: TopK, *, without: Iterable[str] = ()
-    ) -> list[list[dict[str, Any]]]:
-        """What each part says of fused answers: see ``answers/fused.py:Fused.explain``.
-
-        Args:
-            texts: The texts.
-            top: What ``predict`` with the head ``fused`` returned for them.
-            without: As given to ``predict``.
-
-        Returns:
-            One list a text, one entry an answer.
+            Rows, scores, ids and texts of the labels. Scores of the ensemble are probabilities.
 
         Raises:
-            ConfigError: If no fused answer was fitted.
+            ConfigError: If the model has no such head, or the head cannot do what is asked.
+            DataError: If something else than texts was given.
         """
-        batch = list(texts)
-        return self._fused().explain(batch, self.vectors(batch), top, without=without)
+        batch = as_texts(texts)
+        self.require_head(head)
+        queries = Queries(batch, self.vectors(batch) if batch else self._no_vectors())
+        return self.rank(
+            queries,
+            self.snapshot(),
+            k,
+            head=head,
+            threshold=threshold,
+            explain=explain,
+            exclude=exclude,
+            allowed=allowed,
+            without=without,
+        )
 
-    def remember(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> int:
-        """Add texts with their labels to the run's memory; they count from the next answer on.
+    def rank(
+        self,
+        queries: Queries,
+        snapshot: Snapshot,
+        k: int,
+        *,
+        head: str | None = None,
+        threshold: float | str | None = None,
+        explain: bool = False,
+        exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+        without: Iterable[str] = (),
+    ) -> TopK:
+        """Rank the labels of one snapshot for encoded texts; see ``predict``."""
+        name, left_out = self.require_head(head), tuple(without)
+        if k < 1:
+            raise ConfigError(f"k is {k}; ask for at least 1 label")
+        if name == ENSEMBLE:
+            assert self._ranker is not None
+            top = self._ranker.rank(
+                queries, snapshot, k, exclude=exclude, allowed=allowed, without=left_out,
+                explain=explain,
+            )  # fmt: skip
+            return self._above(top, threshold, left_out, snapshot)
+        self._require_ensemble(name, threshold, explain, left_out)
+        if not len(queries):
+            empty = np.zeros((0, k))
+            return TopK(empty.astype(np.int64), empty.astype(np.float32), snapshot.labels)
+        mask = snapshot.allowed_with(allowed)
+        top = self.label_vectors.search(
+            name, queries.vectors, k, snapshot.added_vectors, exclude=exclude, allowed=mask
+        )
+        return TopK(top.rows, top.scores, snapshot.labels)
+
+    def vectors(self, texts: Sequence[str]) -> torch.Tensor:
+        """Encode texts: (N, heads * dim) search vectors on the model's device."""
+        return self.encoder.vectors(texts)
+
+    def require_head(self, head: str | None) -> str:
+        """Return the head, the default one for None.
+
+        Raises:
+            ConfigError: If the model has no such head.
+        """
+        if head is None:
+            return self.heads[-1]
+        if head not in self.heads:
+            raise ConfigError(f"the model has no head {head!r}; it has: {', '.join(self.heads)}")
+        return head
+
+    def add_labels(self, labels: Mapping[str, str] | Sequence[NewLabel]) -> int:
+        """Add labels; they can be predicted immediately, without retraining.
+
+        Args:
+            labels: Id to text, or labels.
+
+        Returns:
+            How many were new.
+
+        Raises:
+            DataError: If a label cannot be added; nothing is added then.
+        """
+        if isinstance(labels, Mapping):
+            labels = [NewLabel(label_id, text) for label_id, text in labels.items()]
+        return self.require_store().add_labels(labels)
+
+    def retire_labels(self, ids: Sequence[str]) -> int:
+        """Stop predicting labels; return how many were not retired yet."""
+        return self.require_store().retire_labels(ids)
+
+    def restore_labels(self, ids: Sequence[str]) -> int:
+        """Undo ``retire_labels``; return how many were retired."""
+        return self.require_store().restore_labels(ids)
+
+    def add_examples(self, texts: Sequence[str] | str, labels: Sequence[Sequence[str]]) -> int:
+        """Store labelled texts; similar texts get these labels from the next prediction on.
 
         Args:
             texts: The texts.
             labels: Label ids of each.
 
         Returns:
-            How many were added.
+            How many were stored.
 
         Raises:
-            ConfigError: If the run keeps no memory.
-            DataError: If a text or label is not one; nothing is added.
+            DataError: If a text or label cannot be stored; nothing is stored then.
         """
-        return self.require_memory().add(texts, labels)
+        return self.require_store().add_examples(as_texts(texts), labels)
 
-    def labels_now(self) -> LabelSet:
-        """The labels of now, those added since training at the end."""
-        return self.live.labels if self.live is not None else self.labels
-
-    def require_memory(self) -> Remembered:
-        """The run's memory.
+    def require_store(self) -> ChangeStore:
+        """Return the run's store of changes.
 
         Raises:
-            ConfigError: If it keeps none.
+            RunError: If this predictor was not loaded from a run folder.
         """
-        remembered = self._fused().views.remembered
-        if remembered is None:
-            raise ConfigError(
-                "the run keeps no memory (memory.kept=none); fit it again with one: "
-                "umpteen fuse RUN DATA --set memory.kept=auto"
-            )
-        return remembered
+        if self.store is None:
+            raise RunError("only a model that was loaded from a run folder can be changed")
+        return self.store
 
-    def _fused(self) -> Fused:
-        if self.fused is None:
-            raise ConfigError("the run has no fused answer; fit one with: umpteen fuse RUN DATA")
-        return self.fused
+    def save(self, path: str | Path) -> None:
+        """Copy the run folder.
 
-    def vectors(self, texts: Sequence[str]) -> torch.Tensor:
-        """Search vectors (N, heads * dim) of texts."""
-        ragged = encode(texts, self.tokenizer, max_tokens=self.reading.max_tokens)
-        if len(ragged) == 1:
-            # Nothing to sort by length or to cut in chunks, which would take longer than encoding.
-            with torch.no_grad():
-                return self.model.query_vectors(ragged).float()
-        return self.encode_tokens(TokenStore(ragged.ids, ragged.offsets))
+        Args:
+            path: A folder that does not exist yet.
 
-    def new_label_vectors(self, texts: Sequence[str]) -> torch.Tensor:
-        """Search vectors (A, heads * dim) of labels that were never trained, from their texts."""
-        own = self.vectors(texts)
-        if "clf" not in self.heads:
-            return own
-        near = "de" if "de" in self.heads else "clf"
-        keys, values = self.columns(near), self.columns("clf")
-        return with_stand_ins(own, self.index(near), self._vectors, keys=keys, values=values)
+        Raises:
+            RunError: If this predictor was not loaded from a run folder, or the path exists.
+        """
+        if self.folder is None:
+            raise RunError("only a model that was loaded from a run folder can be saved")
+        if Path(path).exists():
+            raise RunError(f"{path} exists; name a folder that does not")
+        with atomic_folder(Path(path)) as temporary:
+            shutil.copytree(self.folder, temporary, dirs_exist_ok=True)
 
-    def encode_tokens(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
-        """Search vectors (N, heads * dim) of tokenized texts."""
-        return query_search_vectors(self.model, tokens, precision=precision)
+    def thresholds(
+        self, threshold: float | str, snapshot: Snapshot, without: Iterable[str] = ()
+    ) -> NDArray[np.float64]:
+        """(labels,) the probability from which on each label is returned.
 
-    def search(
-        self,
-        vectors: torch.Tensor,
-        k: int,
-        *,
-        head: str | None = None,
-        texts: Sequence[str] | None = None,
-        exclude: NDArray[np.int64] | None = None,
-        allowed: NDArray[np.bool_] | None = None,
-        without: Iterable[str] = (),
+        Raises:
+            ConfigError: If it is no probability, ``auto`` or ``groups``.
+        """
+        limits = np.empty(snapshot.n_labels)
+        if not isinstance(threshold, str):
+            if not 0 <= threshold <= 1:
+                raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")
+            limits[:] = threshold
+            return limits
+        assert self.ensemble is not None
+        calibration = self.ensemble.variant(without).calibration
+        if threshold not in ("auto", "groups"):
+            raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
+        limits[:] = calibration.threshold
+        if threshold == "groups":
+            n = snapshot.n_trained
+            limits[:n] = thresholds_of_labels(calibration, self._source.trained.label_counts)
+        return limits
+
+    def _above(
+        self, top: TopK, threshold: float | str | None, without: tuple[str, ...], snapshot: Snapshot
     ) -> TopK:
-        """The k best labels for search vectors (see ``predict``).
+        if threshold is None:
+            return top
+        limits = np.append(self.thresholds(threshold, snapshot, without), np.inf)
+        kept = top.scores >= limits[top.rows].astype(np.float32)
+        # Per-label limits can drop a label in the middle: what is kept moves to the front.
+        order = np.argsort(~kept, axis=1, kind="stable")
+        rows = np.take_along_axis(np.where(kept, top.rows, -1), order, 1)
+        scores = np.take_along_axis(np.where(kept, top.scores, np.float32(-np.inf)), order, 1)
+        told = top.explanations
+        if told is not None:
+            told = [
+                [entry for entry, keep in zip(line, mask, strict=False) if keep]
+                for line, mask in zip(told, kept.tolist(), strict=True)
+            ]
+        return TopK(rows, scores, top.labels, top.notes, told)
 
-        The fused head reads words, so it needs the texts too; without texts and head it is the
-        best of the others that answers.
-        """
-        name = self._known(self.vector_heads[-1] if head is None and texts is None else head)
-        left_out = tuple(without)
-        if left_out and name != FUSED:
-            raise ConfigError(
-                f"only the head 'fused' can leave out {', '.join(left_out)}; the head is {name!r}"
-            )
-        if name == FUSED:
-            if texts is None:
-                raise ConfigError("the head 'fused' reads words: give the texts too")
-            top = self._fused().search(
-                texts, vectors, k, exclude=exclude, allowed=allowed, without=left_out
-            )
-            return TopK(top.rows, top.scores, self.labels_now())
-        columns = self.columns(name)
-        index, queries = self.index(name), vectors[:, columns]
-        if self.live is not None:
-            now = self.live.refresh()
-            return now.search(index, columns, queries, k, exclude=exclude, allowed=allowed)
-        top = index.search(queries, k, exclude=exclude, allowed=allowed)
-        return TopK(top.rows, top.scores, self.labels)
+    def _require_ensemble(
+        self, head: str, threshold: float | str | None, explain: bool, without: tuple[str, ...]
+    ) -> None:
+        asked = [
+            ("a threshold", threshold is not None),
+            ("an explanation", explain),
+            (f"leaving out {', '.join(without)}", bool(without)),
+        ]
+        for what, wanted in asked:
+            if wanted:
+                raise ConfigError(
+                    f"{what} needs the head {ENSEMBLE!r}, whose scores are probabilities; "
+                    f"the head is {head!r}"
+                )
 
-    def columns(self, head: str | None) -> slice:
-        """The columns of search vectors a head uses.
+    def _no_vectors(self) -> torch.Tensor:
+        return torch.empty(0, self.label_vectors.width, device=self.encoder.device)
 
-        Raises:
-            ConfigError: If the model has no such head.
-        """
-        name = self._known(head)
-        if name == FUSED:
-            name = self.vector_heads[-1]
-        return head_columns(self.model, name)
-
-    def pair_scores(
-        self,
-        vectors: torch.Tensor,
-        queries: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        *,
-        head: str,
-    ) -> NDArray[np.float32]:
-        """(C,) a head's score of each pair (query, label row), labels of now included."""
-        columns = self.columns(head)
-        added = None if self.live is None else self.live.refresh().vectors[:, columns].cpu().numpy()
-        return pair_scores(
-            vectors[:, columns].cpu().numpy(), self.label_vectors(head), added, queries, rows
+    def _snapshots(self, stored: StoredEnsemble | None) -> SnapshotSource:
+        """Make the snapshot without changes, and what keeps it up to date."""
+        device, width = self.encoder.device, self.label_vectors.width
+        vectorizer = None if stored is None else stored.vectorizer
+        trained = None if stored is None else stored.examples
+        normalize = not self.model.normalize
+        index = None if stored is None else stored.example_index
+        if trained is not None and index is None:
+            index = exact_examples(trained.vectors, device, normalize=normalize)
+        n_terms = 0 if vectorizer is None else vectorizer.size
+        examples = Examples(
+            trained,
+            index,
+            StoredExamples.empty(),
+            GrowingIndex(width, device),
+            GrowingRows(n_terms),
+            normalize=normalize,
         )
-
-    def index(self, head: str | None = None) -> LabelIndex:
-        """The index of trained labels a head searches; exact unless another was built for it."""
-        name = self._known(head)
-        if name == FUSED:
-            name = self.vector_heads[-1]
-        if name not in self._indexes:
-            if self._lean:
-                self._indexes.clear()
-            vectors = self._vectors[:, self.columns(name)]
-            device = next(self.model.parameters()).device
-            if self._lean and isinstance(vectors, torch.Tensor) and vectors.device != device:
-                self._indexes[name] = ExactIndex(vectors, device=device)
-                return self._indexes[name]
-            if not isinstance(vectors, torch.Tensor):
-                vectors = torch.from_numpy(vectors)  # shared with its file, where it has one
-            many = len(vectors) >= MANY_LABELS
-            if many and device.type == "cpu":
-                # As they lie in the file: not read, checked or copied before they are searched.
-                self._indexes[name] = ExactIndex(vectors)
-                return self._indexes[name]
-            # Worth a copy in half the bytes where there are many labels; the answers are the same.
-            first_pass = "bfloat16" if many else None
-            self._indexes[name] = ExactIndex.build(vectors.to(device), first_pass=first_pass)
-        return self._indexes[name]
-
-    def label_vectors(self, head: str | None = None) -> NDArray[np.float32]:
-        """The trained labels' search vectors (L, D) of a head."""
-        vectors = self._vectors[:, self.columns(head)]
-        return vectors.cpu().numpy() if isinstance(vectors, torch.Tensor) else np.asarray(vectors)
-
-    def _known(self, head: str | None) -> str:
-        if head is None:
-            return self.heads[-1]
-        if head not in self.heads:
-            raise ConfigError(f"the model has no head {head!r}; it has: {', '.join(self.heads)}")
-        return head
+        snapshot = Snapshot(
+            self.labels,
+            len(self.labels),
+            self.label_counts if stored is None else stored.label_counts,
+            None,
+            GrowingIndex(width, device),
+            None if vectorizer is None else AddedTerms(vectorizer),
+            examples,
+        )
+        return SnapshotSource(
+            snapshot, self.encoder, self.label_vectors, vectorizer=vectorizer, store=self.store
+        )
 
     def _use_indexes(self, folder: RunFolder, model_folder: Path) -> None:
         for head in self.vector_heads:
@@ -386,8 +436,27 @@ class Predictor:
                 raise RunError(f"{place / 'about.json'} is damaged; {again}")
             if about["model"] != model_folder.name:
                 raise LabelMismatch(
-                    f"{place} was built for the model {about['model']}, the run now answers with "
+                    f"{place} was built for the model {about['model']}, the run now uses "
                     f"{model_folder.name}; {again}"
                 )
             kind = resolve(INDEXES, about["kind"], kind="index")
-            self._indexes[head] = kind.load(place / "index")
+            self.label_vectors.use_index(head, kind.load(place / "index"))
+
+
+def as_texts(texts: Sequence[str] | str) -> list[str]:
+    """Return one text or several as a list.
+
+    Raises:
+        DataError: If something else than texts was given.
+    """
+    if isinstance(texts, str):
+        return [texts]
+    if hasattr(texts, "columns") or isinstance(texts, Mapping):
+        raise DataError("texts is a table; give one column of it, such as table['text']")
+    batch = list(texts)
+    for place, text in enumerate(batch):
+        if not isinstance(text, str):
+            raise DataError(
+                f"texts[{place}] is {type(text).__name__}, not text; give a string or a list of them"
+            )
+    return batch

@@ -11,6 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+ENSEMBLE = "ensemble"
+"""The head that weighs all scorers together; its scores are probabilities."""
+
 
 class NamesLabels(Protocol):
     """Whatever can turn label rows into the user's ids and texts (a LabelSet)."""
@@ -91,7 +94,11 @@ class TopK:
     scores: NDArray[np.float32]
     """(N, K) their scores."""
     labels: NamesLabels | None = None
-    """The label set the rows speak of; needed by ``ids`` and ``texts`` alone."""
+    """The label set that the rows belong to; needed by ``ids`` and ``texts`` alone."""
+    notes: list[str | None] | None = None
+    """Why a text got no label worth a look, one entry a text; None where nothing was checked."""
+    explanations: list[list[dict[str, Any]]] | None = None
+    """For each prediction the scores and contributions of the scorers, where asked for."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -114,4 +121,6 @@ class TopK:
 
     def cut(self, k: int) -> TopK:
         """The first k places."""
-        return TopK(self.rows[:, :k], self.scores[:, :k], self.labels)
+        told = self.explanations
+        shown = None if told is None else [line[:k] for line in told]
+        return TopK(self.rows[:, :k], self.scores[:, :k], self.labels, self.notes, shown)

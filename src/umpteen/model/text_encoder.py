@@ -1,0 +1,49 @@
+"""From texts to search vectors: tokenize and encode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from umpteen.data.tokens import TokenStore, encode, prepare
+from umpteen.model.model import Model
+from umpteen.model.storage import Reading
+from umpteen.model.vectors import query_search_vectors
+
+
+class TextEncoder:
+    """A model with its tokenizer.
+
+    Args:
+        model: In evaluation mode, on its device.
+        tokenizer: The model's tokenizer.
+        reading: What is read of a text.
+        owned: Whether the tokenizer may be changed in place.
+    """
+
+    def __init__(
+        self, model: Model, tokenizer: Any, reading: Reading, *, owned: bool = False
+    ) -> None:
+        self.model = model
+        self.reading = reading
+        self.tokenizer = prepare(tokenizer, reading.max_tokens, owned=owned)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def vectors(self, texts: Sequence[str]) -> torch.Tensor:
+        """Encode texts: (N, heads * dim) float32 on the model's device."""
+        ragged = encode(texts, self.tokenizer, max_tokens=self.reading.max_tokens)
+        if len(ragged) == 1:
+            # Sorting by length and splitting into chunks would take longer than encoding.
+            with torch.no_grad():
+                return self.model.query_vectors(ragged).float()
+        return self.token_vectors(TokenStore(ragged.ids, ragged.offsets))
+
+    def token_vectors(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
+        """Encode tokenized texts: (N, heads * dim) float32."""
+        return query_search_vectors(self.model, tokens, precision=precision)

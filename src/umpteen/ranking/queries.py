@@ -1,0 +1,40 @@
+"""The texts of one request, with what was computed from them. Lives as long as the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Texts to label and their search vectors.
+
+    ``once`` keeps intermediate results, so that retrieving and scoring share them.
+    """
+
+    texts: Sequence[str]
+    vectors: torch.Tensor
+    """(B, heads * dim) on the model's device."""
+    _results: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def once(self, name: str, compute: Callable[[], Value]) -> Value:
+        """Return the result of ``compute``, called the first time only."""
+        if name not in self._results:
+            self._results[name] = compute()
+        result: Value = self._results[name]
+        return result
+
+    def block(self, start: int, stop: int) -> Queries:
+        """Some of the texts, as a request of their own."""
+        if start == 0 and stop >= len(self):
+            return self
+        return Queries(self.texts[start:stop], self.vectors[start:stop])

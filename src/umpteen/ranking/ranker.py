@@ -1,0 +1,292 @@
+"""The ensemble: retrieve candidates, score them, combine and calibrate. One way, no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from umpteen.ranking.adjustments import apply_corrections, base_rates
+from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
+from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.evidence import missing_evidence
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.retrievers.base import Retriever
+from umpteen.ranking.retrievers.knn import Knn
+from umpteen.ranking.retrievers.lexical import LexicalRetriever
+from umpteen.ranking.retrievers.vectors import COMBINED, VectorRetriever
+from umpteen.ranking.snapshot import Snapshot
+from umpteen.ranking.variants import Variant
+from umpteen.types import TopK
+
+DEPTH = 40
+"""Labels that each retriever proposes; k, where more are asked for."""
+TEXTS_AT_ONCE = {"cpu": 512, "cuda": 4096}
+"""Texts of a block, which bounds the memory of a request."""
+SCRATCH_BYTES = 1 << 30
+"""Of a GPU, for the dense scores of a lexical product."""
+
+
+class EnsembleRanker:
+    """Rank labels with a fitted ensemble.
+
+    Args:
+        model: The fitted ensemble.
+        retrievers: Name to retriever; those that the model's variants read.
+    """
+
+    def __init__(self, model: EnsembleModel, retrievers: dict[str, Retriever]) -> None:
+        self.model = model
+        self.retrievers = retrievers
+
+    def rank(
+        self,
+        queries: Queries,
+        snapshot: Snapshot,
+        k: int,
+        *,
+        exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+        without: Iterable[str] = (),
+        explain: bool = False,
+    ) -> TopK:
+        """Return the k most probable labels of each text.
+
+        Args:
+            queries: B texts with their vectors.
+            snapshot: The labels and examples of this request.
+            k: How many labels.
+            exclude: (M, 2) pairs (text, label row) that must not be returned.
+            allowed: (labels,) False for labels that must not be returned.
+            without: Scorers to leave out.
+            explain: Whether to return what each scorer contributes.
+
+        Returns:
+            (B, k); scores are probabilities.
+        """
+        variant = self.model.variant(without)
+        mask = snapshot.allowed_with(allowed)
+        blocks = []
+        step = self._texts_at_once(queries, snapshot)
+        for start in range(0, len(queries), step):
+            stop = min(len(queries), start + step)
+            pairs = _pairs_within(exclude, start, stop)
+            some = queries.block(start, stop)
+            blocks.append(self._rank(some, snapshot, k, variant, pairs, mask, explain))
+        return _joined(blocks, k, snapshot)
+
+    def _rank(
+        self,
+        queries: Queries,
+        snapshot: Snapshot,
+        k: int,
+        variant: Variant,
+        exclude: NDArray[np.int64] | None,
+        allowed: NDArray[np.bool_] | None,
+        explain: bool,
+    ) -> TopK:
+        found = self.candidates(
+            queries,
+            snapshot,
+            variant.retrievers,
+            depth=max(DEPTH, k),
+            exclude=exclude,
+            allowed=allowed,
+        )
+        scores = variant.scores(found, self.model.propensity)
+        probabilities = variant.probabilities(scores, found)
+        notes = self._missing_evidence(queries, snapshot)
+        if any(notes):
+            silent = torch.tensor([note is not None for note in notes], device=scores.device)
+            limit = variant.calibration.threshold
+            n_train = self.model.n_train
+            probabilities = base_rates(probabilities, found.counts, n_train, limit, silent)
+            scores = torch.where(silent[:, None] & found.valid, probabilities, scores)
+        corrected = _in_rows(snapshot.examples.corrected_labels(queries.texts), found)
+        if corrected is not None:
+            probabilities, scores = apply_corrections(probabilities, scores, corrected)
+        places = top_k(scores, found.rows, k)
+        return TopK(
+            take(found.rows, places, -1).cpu().numpy(),
+            take(probabilities, places, -np.inf).float().cpu().numpy(),
+            snapshot.labels,
+            notes=notes,
+            explanations=_explain(variant, found, places) if explain else None,
+        )
+
+    def candidates(
+        self,
+        queries: Queries,
+        snapshot: Snapshot,
+        names: Sequence[str],
+        *,
+        depth: int = DEPTH,
+        exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> Candidates:
+        """Collect the labels that any retriever proposes, scored by all of them.
+
+        Args:
+            queries: B texts with their vectors.
+            snapshot: The labels and examples of this request.
+            names: Which retrievers to use.
+            depth: Labels that each proposes.
+            exclude: (M, 2) pairs (text, label row) to leave out.
+            allowed: (labels,) False for labels to leave out; retired ones are left out anyway.
+
+        Returns:
+            The candidates.
+        """
+        device = queries.vectors.device
+        proposed = [_vector_proposals(self.retrievers, names, queries, snapshot, depth, allowed)]
+        proposed += [
+            self.retrievers[name].retrieve(queries, snapshot, depth)
+            for name in names
+            if not isinstance(self.retrievers[name], VectorRetriever)
+        ]
+        corrected = snapshot.examples.corrected_labels(queries.texts)
+        proposed.append(torch.from_numpy(corrected).to(device))
+        lists = [rows for rows in proposed if rows is not None]
+        if allowed is not None:
+            may = torch.from_numpy(np.append(allowed, False)).to(device)
+            lists = [torch.where(may[rows], rows, -1) for rows in lists]
+        banned = None
+        if exclude is not None and len(exclude):
+            banned = rows_of_pairs(torch.from_numpy(exclude).to(device), len(queries))
+        rows = union(lists, banned)
+        scores = _scores(self.retrievers, names, queries, rows, snapshot)
+        return Candidates(rows, scores, counts_of(rows, snapshot))
+
+    def _missing_evidence(self, queries: Queries, snapshot: Snapshot) -> list[str | None]:
+        lexical, knn = self.retrievers.get("lexical_ranker"), self.retrievers.get("knn")
+        n_terms = similarity = None
+        if isinstance(lexical, LexicalRetriever):
+            n_terms = np.diff(lexical.raw_terms(queries).indptr)
+            if not (n_terms == 0).any():
+                return [None] * len(queries)
+        if isinstance(knn, Knn) and len(snapshot.examples):
+            similarity = knn.nearest_once(queries, snapshot).scores[:, 0]
+        return missing_evidence(queries.texts, n_terms, similarity, self.model.similarity_floor)
+
+    def _texts_at_once(self, queries: Queries, snapshot: Snapshot) -> int:
+        kind = "cuda" if queries.vectors.is_cuda else "cpu"
+        if kind == "cpu":
+            return TEXTS_AT_ONCE[kind]
+        return max(1, min(TEXTS_AT_ONCE[kind], SCRATCH_BYTES // (4 * max(1, snapshot.n_labels))))
+
+
+def counts_of(rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
+    """(B, K) training texts of each label; 0 for padding."""
+    counts = torch.from_numpy(np.append(snapshot.label_counts, 0)).to(rows.device)
+    return counts[rows]
+
+
+def _vector_proposals(
+    retrievers: dict[str, Retriever],
+    names: Sequence[str],
+    queries: Queries,
+    snapshot: Snapshot,
+    depth: int,
+    allowed: NDArray[np.bool_] | None,
+) -> torch.Tensor | None:
+    """Search label vectors once, by the sum of both heads where both are used."""
+    own = [retrievers[name] for name in names if isinstance(retrievers[name], VectorRetriever)]
+    if not own:
+        return None
+    first = own[0]
+    assert isinstance(first, VectorRetriever)
+    heads = tuple(each.head for each in own if isinstance(each, VectorRetriever))
+    head = "combined" if heads == COMBINED else first.head
+    top = first.label_vectors.search(
+        head,
+        queries.vectors,
+        min(depth * len(own), snapshot.n_labels),
+        snapshot.added_vectors,
+        allowed=allowed,
+    )
+    return torch.from_numpy(top.rows).to(queries.vectors.device)
+
+
+def _scores(
+    retrievers: dict[str, Retriever],
+    names: Sequence[str],
+    queries: Queries,
+    rows: torch.Tensor,
+    snapshot: Snapshot,
+) -> dict[str, torch.Tensor]:
+    """Score candidates by every retriever; label vectors are gathered once for all heads."""
+    own = {n: r for n in names if isinstance(r := retrievers[n], VectorRetriever)}
+    scores: dict[str, torch.Tensor] = {}
+    if own:
+        vectors = next(iter(own.values())).label_vectors
+        heads = tuple(retriever.head for retriever in own.values())
+        by_head = vectors.pair_scores(queries.vectors, rows, snapshot.added_vectors, heads)
+        scores = {name: by_head[retriever.head] for name, retriever in own.items()}
+    for name in names:
+        if name not in own:
+            scores[name] = retrievers[name].score(queries, rows, snapshot)
+    return scores
+
+
+def _in_rows(wanted: NDArray[np.int64], found: Candidates) -> torch.Tensor | None:
+    """(B, K) which candidates are among the (B, W) wanted rows; None where nothing is wanted."""
+    if not wanted.shape[1]:
+        return None
+    rows = torch.from_numpy(wanted).to(found.rows.device)
+    return ((found.rows[:, :, None] == rows[:, None, :]) & (rows >= 0)[:, None, :]).any(dim=2)
+
+
+def _explain(
+    variant: Variant, found: Candidates, places: torch.Tensor
+) -> list[list[dict[str, Any]]]:
+    """For each answer the score of every retriever and the contribution of every scorer."""
+    tables = {
+        "scores": {name: found.scores[name] for name in variant.retrievers},
+        "contributions": variant.weights.contributions(found),
+    }
+    taken = {
+        part: {name: take(values, places, 0.0).cpu().tolist() for name, values in table.items()}
+        for part, table in tables.items()
+    }
+    lengths = (places >= 0).sum(dim=1).tolist()
+    return [
+        [
+            {
+                part: {name: values[text][place] for name, values in table.items()}
+                for part, table in taken.items()
+            }
+            for place in range(length)
+        ]
+        for text, length in enumerate(lengths)
+    ]
+
+
+def _pairs_within(
+    pairs: NDArray[np.int64] | None, start: int, stop: int
+) -> NDArray[np.int64] | None:
+    if pairs is None or not len(pairs):
+        return None
+    kept = pairs[(pairs[:, 0] >= start) & (pairs[:, 0] < stop)]
+    return kept - np.array([start, 0])
+
+
+def _joined(blocks: list[TopK], k: int, snapshot: Snapshot) -> TopK:
+    if not blocks:
+        return TopK(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), snapshot.labels)
+    if len(blocks) == 1:
+        return blocks[0]
+
+    def chained(read: Callable[[TopK], list[Any] | None]) -> list[Any] | None:
+        parts = [read(block) for block in blocks]
+        return None if parts[0] is None else [item for part in parts for item in part or ()]
+
+    return TopK(
+        np.concatenate([block.rows for block in blocks]),
+        np.concatenate([block.scores for block in blocks]),
+        snapshot.labels,
+        notes=chained(lambda block: block.notes),
+        explanations=chained(lambda block: block.explanations),
+    )

@@ -1,0 +1,125 @@
+"""Labels of near examples: by search vectors, and by tf-idf terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from umpteen.ranking.ensemble_model import KnnConfig
+from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.retriever_specs import RETRIEVER_SPECS
+from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
+from umpteen.ranking.retrievers.lexical import LexicalRetriever
+from umpteen.ranking.snapshot import Snapshot
+from umpteen.types import TopK
+
+
+class _VotingRetriever(Retriever):
+    """Sum the votes of near examples.
+
+    Args:
+        config: How they vote; chosen on validation texts.
+    """
+
+    name: str
+
+    def __init__(self, config: KnnConfig = KnnConfig()) -> None:  # noqa: B008 - frozen
+        self.config = config
+
+    def save(self, folder: Path) -> None:
+        """Write nothing: examples are stored once, and the settings with the ensemble."""
+
+    def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
+        """Find the k nearest examples of each text."""
+        raise NotImplementedError
+
+    def nearest_once(self, queries: Queries, snapshot: Snapshot) -> TopK:
+        """Find the neighbours that vote; computed once for a request."""
+        k = self.config.neighbours
+        return queries.once(
+            f"neighbours of {self.name}", lambda: self.nearest(queries, snapshot, k)
+        )
+
+    def votes(self, queries: Queries, snapshot: Snapshot) -> sp.csr_matrix:
+        """(B, L) what the neighbours' labels add up to."""
+        config = self.config
+        near = self.nearest_once(queries, snapshot)
+        return snapshot.examples.votes(
+            near,
+            snapshot.n_labels,
+            neighbours=config.neighbours,
+            temperature=config.temperature,
+        )
+
+    def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
+        """Propose the k labels with the most votes."""
+        votes = queries.once(f"votes of {self.name}", lambda: self.votes(queries, snapshot))
+        return torch.from_numpy(top_k_of_rows(votes, k)[0]).to(queries.vectors.device)
+
+    def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
+        """Votes of each label, in [0, 1]."""
+        votes = queries.once(f"votes of {self.name}", lambda: self.votes(queries, snapshot))
+        found = np.asarray(look_up(votes, rows.cpu().numpy()))
+        return torch.from_numpy(found).to(rows.device)
+
+
+class Knn(_VotingRetriever):
+    """Labels of the examples with the nearest search vectors."""
+
+    spec = RETRIEVER_SPECS["knn"]
+    name = "knn"
+
+    @classmethod
+    def fit(cls, context: FitContext) -> Self | None:
+        """Return the retriever where examples are stored."""
+        return cls() if context.stores_examples else None
+
+    @classmethod
+    def load(cls, folder: Path, context: LoadContext) -> Self | None:
+        """Return the retriever where examples are stored."""
+        return cls() if context.stores_examples else None
+
+    def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
+        """Find the k nearest examples by search vectors."""
+        return snapshot.examples.nearest(queries.vectors, k)
+
+
+class LexicalKnn(_VotingRetriever):
+    """Labels of the examples with the most similar terms.
+
+    Args:
+        lexical: Whose vectorizer reads the texts.
+        config: How neighbours vote.
+    """
+
+    spec = RETRIEVER_SPECS["lexical_knn"]
+    name = "lexical_knn"
+
+    def __init__(self, lexical: LexicalRetriever, config: KnnConfig = KnnConfig()) -> None:  # noqa: B008
+        super().__init__(config)
+        self.lexical = lexical
+
+    @classmethod
+    def fit(cls, context: FitContext) -> Self | None:
+        """Return the retriever where examples are stored and a lexical ranker was fitted."""
+        ranker = context.fitted.get("lexical_ranker")
+        if not context.stores_examples or not isinstance(ranker, LexicalRetriever):
+            return None
+        return cls(ranker)
+
+    @classmethod
+    def load(cls, folder: Path, context: LoadContext) -> Self | None:
+        """Return the retriever where examples are stored and a lexical ranker was fitted."""
+        ranker = context.loaded.get("lexical_ranker")
+        if not context.stores_examples or not isinstance(ranker, LexicalRetriever):
+            return None
+        return cls(ranker)
+
+    def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
+        """Find the k nearest examples by the cosine of tf-idf rows."""
+        return snapshot.examples.nearest_by_terms(self.lexical.terms(queries), k)

@@ -1,0 +1,124 @@
+"""Training texts that are stored with a run, so that near ones can vote. Encodes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from umpteen.errors import RunError
+from umpteen.ranking.text_snippets import TextSnippets
+
+_TARGETS = ("targets_indices", "targets_indptr")
+_TERMS = ("terms_data", "terms_indices", "terms_indptr")
+
+
+@dataclass(frozen=True)
+class TrainedExamples:
+    """M training texts: their search vectors, tf-idf terms and labels."""
+
+    vectors: NDArray[np.float32]
+    """(M, heads * dim), memory-mapped after loading."""
+    targets: sp.csr_matrix
+    """(M, L) ones."""
+    digests: NDArray[np.uint64]
+    """(M,) of the texts, to find a text again."""
+    terms: sp.csr_matrix
+    """(M, V) tf-idf rows; V is 0 where there is no lexical scorer."""
+    texts: TextSnippets | None = None
+    """To be shown beside predictions; None where they are not kept."""
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    @cached_property
+    def inverted_terms(self) -> sp.csr_matrix:
+        """(V, M) the terms as an inverted index."""
+        return sp.csr_matrix(self.terms.T)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size on disk and, once searched, in memory."""
+        sparse = [m.data.nbytes + m.indices.nbytes + m.indptr.nbytes for m in (self.terms,)]
+        own = self.targets.indices.nbytes + self.targets.indptr.nbytes
+        shown = self.texts.n_bytes if self.texts is not None else 0
+        return int(self.vectors.nbytes + self.digests.nbytes + own + sum(sparse) + shown)
+
+    def save(self, folder: Path) -> None:
+        """Write into an existing folder; terms in half precision."""
+        arrays = {
+            "vectors": np.asarray(self.vectors, np.float32),
+            "digests": self.digests,
+            "targets_indices": self.targets.indices,
+            "targets_indptr": self.targets.indptr,
+            "terms_data": self.terms.data.astype(np.float16),
+            "terms_indices": self.terms.indices,
+            "terms_indptr": self.terms.indptr,
+        }
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        if self.texts is not None:
+            self.texts.save(folder)
+
+    @classmethod
+    def load(cls, folder: Path, *, n_labels: int, n_terms: int, width: int) -> TrainedExamples:
+        """Read what ``save`` wrote.
+
+        Args:
+            folder: The folder.
+            n_labels: L.
+            n_terms: V.
+            width: heads * dim.
+
+        Returns:
+            The examples; vectors stay on the disk until the first search.
+
+        Raises:
+            RunError: If something is missing or does not fit.
+        """
+
+        def read(name: str) -> Any:
+            return np.load(folder / f"{name}.npy", allow_pickle=False)
+
+        try:
+            # "c": torch needs writable memory; what it would write never reaches the file.
+            vectors = np.load(folder / "vectors.npy", mmap_mode="c", allow_pickle=False)
+            digests = read("digests")
+            columns, offsets = (read(name) for name in _TARGETS)
+            values, term_columns, term_offsets = (read(name) for name in _TERMS)
+            n = len(digests)
+            ones = np.ones(len(columns), np.float32)
+            targets = sp.csr_matrix((ones, columns, offsets), shape=(n, n_labels))
+            terms = sp.csr_matrix(
+                (values.astype(np.float32), term_columns, term_offsets), shape=(n, n_terms)
+            )
+            targets.check_format(full_check=True)
+            terms.check_format(full_check=True)
+        except (OSError, ValueError, TypeError, EOFError) as error:
+            raise RunError(f"{folder} is damaged: {error}; fit the ensemble again") from error
+        if vectors.shape != (n, width) or vectors.dtype != np.float32:
+            raise RunError(
+                f"{folder / 'vectors.npy'} has the shape {vectors.shape}, expected {(n, width)}; "
+                "fit the ensemble again"
+            )
+        return cls(vectors, targets, digests, terms, TextSnippets.load(folder, n))
+
+
+def digest_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
+    """(N,) the first eight bytes of each text's SHA-256."""
+    sums = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8] for text in texts]
+    return np.frombuffer(b"".join(sums), np.uint64).copy()
+
+
+def ones_like(targets: sp.csr_matrix) -> sp.csr_matrix:
+    """The same positives, all of relevance one."""
+    return sp.csr_matrix(
+        (np.ones(targets.nnz, np.float32), targets.indices, targets.indptr), shape=targets.shape
+    )
