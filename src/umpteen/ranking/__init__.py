@@ -1,0 +1,1 @@
+"""Combine the scores of several retrievers into one ranking with probabilities."""

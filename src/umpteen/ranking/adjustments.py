@@ -1,0 +1,75 @@
+"""Rules that adjust probabilities after calibration: corrections, and texts without evidence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CORRECTED = 0.99
+"""Least probability of a label that a user assigned to this very text."""
+BELOW_CORRECTED = 0.98
+"""Largest probability of the other labels of such a text."""
+BELOW_THRESHOLD = 0.99
+"""Largest probability of a text without evidence, as a share of the threshold."""
+
+
+def apply_corrections(
+    probabilities: Tensor, scores: Tensor, corrected: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Put the labels of stored corrections first.
+
+    A correction never lowers the probability of its label. Texts without a correction stay as they
+    are.
+
+    Args:
+        probabilities: (B, K).
+        scores: (B, K) finite at candidates, -inf at padding places.
+        corrected: (B, K) labels that are stored as a correction for exactly this text.
+
+    Returns:
+        Probabilities and scores. In both, corrected labels come before all others of the text; the
+        order within each of the two groups stays.
+    """
+    concerned = corrected.any(dim=1, keepdim=True)
+    raised = probabilities.clamp_min(CORRECTED)
+    capped = probabilities.clamp_max(BELOW_CORRECTED)
+    adjusted = torch.where(corrected, raised, torch.where(concerned, capped, probabilities))
+    finite = torch.isfinite(scores)
+    highest = torch.where(finite, scores, -torch.inf).amax(dim=1, keepdim=True)
+    lowest = torch.where(finite, scores, torch.inf).amin(dim=1, keepdim=True)
+    # Grows with the size of the scores, so that it is not lost to rounding.
+    margin = 1.0 + 1e-3 * (highest.abs() + lowest.abs())
+    ahead = torch.where(corrected, scores + (highest - lowest + margin), scores)
+    return adjusted, ahead
+
+
+def apply_base_rates(
+    probabilities: Tensor,
+    scores: Tensor,
+    counts: Tensor,
+    no_evidence: Tensor,
+    *,
+    n_train: int,
+    threshold: float,
+) -> tuple[Tensor, Tensor]:
+    """Replace the probabilities of texts without evidence by the labels' base rates.
+
+    A text has no evidence if none of its tokens is known and no example is near, like an empty
+    text. All of its probabilities end below the threshold.
+
+    Args:
+        probabilities: (B, K).
+        scores: (B, K), -inf at padding places.
+        counts: (B, K) training texts of each label.
+        no_evidence: (B,) bool.
+        n_train: Training texts.
+        threshold: The smallest threshold in use, above 0.
+
+    Returns:
+        Probabilities and scores; the scores of such a text are the base rates too.
+    """
+    concerned = no_evidence[:, None]
+    rates = counts.to(probabilities.dtype) / max(1, n_train)
+    adjusted = torch.where(concerned, rates.clamp_max(BELOW_THRESHOLD * threshold), probabilities)
+    ranked = torch.where(concerned & torch.isfinite(scores), rates.to(scores.dtype), scores)
+    return adjusted, ranked

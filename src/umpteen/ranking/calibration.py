@@ -1,0 +1,177 @@
+"""Turn ensemble scores into probabilities with a logistic regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from umpteen.errors import RunError
+from umpteen.ranking.candidates import Candidates, top_k
+from umpteen.ranking.features import log_shares, query_best
+from umpteen.ranking.solver import minimize_convex
+
+PLACES = 20
+"""Best candidates of a query that the calibration is fitted and judged on."""
+DECAY = 1.0
+"""Ridge of the summed loss, toward the prior calibration."""
+MIN_SLOPE = 1e-9
+"""Smallest slope: probabilities keep the order of the scores within a query."""
+MAX_LOGIT = 60.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A logistic curve of a candidate's log share, shifted for each query.
+
+    The log share is the log-softmax of the scores over the query's candidates. The shift depends on
+    the entropy of the shares and on the best score of each retriever. Probabilities rise with the
+    score within a query.
+    """
+
+    retrievers: tuple[str, ...]
+    slope: float
+    """Of the log share; above 0."""
+    shift: NDArray[np.float64]
+    """Coefficients of 1, the entropy, and the best score of each retriever."""
+    threshold: float = 0.5
+    """The probability with the best micro-F1 on validation."""
+    group_thresholds: tuple[float, ...] = ()
+    """The same for the labels of each frequency group, head to tail."""
+    converged: bool = True
+    """Whether the fit converged."""
+
+    def probabilities(self, scores: Tensor, candidates: Candidates) -> Tensor:
+        """Compute the probability that each candidate is right.
+
+        Args:
+            scores: (B, K) of the ensemble.
+            candidates: The candidates.
+
+        Returns:
+            (B, K) in [0, 1]; 0 at padding places.
+        """
+        logits, given = calibration_inputs(scores, candidates, self.retrievers)
+        shift = given @ torch.from_numpy(self.shift).to(given)
+        logits = logits.mul(self.slope).add_(shift[:, None])
+        said = torch.sigmoid(logits.clamp_(-MAX_LOGIT, MAX_LOGIT))
+        return torch.where(candidates.valid, said, 0.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "retrievers": list(self.retrievers),
+            "slope": self.slope,
+            "shift": self.shift.tolist(),
+            "threshold": self.threshold,
+            "group_thresholds": list(self.group_thresholds),
+            "converged": self.converged,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Calibration:
+        """Read the values of ``as_json``.
+
+        Raises:
+            RunError: If the values are damaged.
+        """
+        try:
+            retrievers = tuple(value["retrievers"])
+            shift = np.array(value["shift"], np.float64).reshape(n_inputs(retrievers))
+            groups = tuple(float(each) for each in value["group_thresholds"])
+            slope, threshold = float(value["slope"]), float(value["threshold"])
+            if not (slope > 0 and np.isfinite([slope, threshold, *groups, *shift]).all()):
+                raise ValueError("a coefficient is not finite or the slope is not positive")
+            converged = bool(value["converged"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"The calibration is damaged ({error!r}); fit the ensemble again."
+            ) from error
+        return cls(retrievers, slope, shift, threshold, groups, converged)
+
+
+def n_inputs(retrievers: tuple[str, ...]) -> int:
+    """Return the number of coefficients of the shift."""
+    return 2 + len(retrievers)
+
+
+def calibration_inputs(
+    scores: Tensor, candidates: Candidates, retrievers: tuple[str, ...]
+) -> tuple[Tensor, Tensor]:
+    """Compute the inputs of the calibration.
+
+    Args:
+        scores: (B, K).
+        candidates: The candidates.
+        retrievers: Whose best scores shift a query.
+
+    Returns:
+        (B, K) log shares and (B, Q) inputs of the shift, in the type of the scores.
+    """
+    valid = candidates.valid
+    logs = torch.where(valid, log_shares(scores, valid), 0.0)
+    entropy = -(torch.where(valid, logs.exp(), 0.0) * logs).sum(dim=1)
+    best = [query_best(candidates.scores[name].to(scores.dtype), valid) for name in retrievers]
+    return logs, torch.stack([torch.ones_like(entropy), entropy, *best], dim=1)
+
+
+def fit_calibration(
+    scores: Tensor,
+    candidates: Candidates,
+    positive: Tensor,
+    prior: Calibration,
+    *,
+    places: int = PLACES,
+    decay: float = DECAY,
+) -> Calibration:
+    """Fit a logistic regression with a ridge toward a prior.
+
+    Args:
+        scores: (B, K) of an ensemble that was not fitted on these queries.
+        candidates: The candidates.
+        positive: (B, K) which are right.
+        prior: Where the fit starts and what the ridge pulls to; returned without queries.
+        places: Only the best candidates of each query are used, those that users see.
+        decay: Ridge of the loss that is summed over candidates.
+
+    Returns:
+        The calibration with the thresholds of the prior.
+    """
+    logs, given = calibration_inputs(scores.double(), candidates, prior.retrievers)
+    positions = top_k(scores, candidates.rows, places)
+    shown = positions >= 0
+    if not shown.any():
+        return prior
+    queries, _ = shown.nonzero(as_tuple=True)
+    taken = positions[shown]
+    inputs = torch.cat([logs[queries, taken][:, None], given[queries]], dim=1).cpu().numpy()
+    right = positive[queries, taken].cpu().numpy().astype(np.float64)
+    center = np.array([prior.slope, *prior.shift])
+    # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
+    scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + decay)
+
+    def loss(steps: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights = center + scale * steps
+        logits = inputs @ weights
+        value = np.logaddexp(0.0, logits).sum() - right @ logits
+        said = 0.5 * (1.0 + np.tanh(0.5 * logits))
+        gap = scale * steps
+        gradient = scale * (inputs.T @ (said - right) + decay * gap)
+        return float(value + 0.5 * decay * gap @ gap), gradient
+
+    lower = [(MIN_SLOPE - prior.slope) / scale[0]] + [None] * (len(center) - 1)
+    solution = minimize_convex(loss, np.zeros(len(center)), name="calibration", lower=lower)
+    weights = center + scale * solution.x
+    return Calibration(
+        prior.retrievers,
+        max(float(weights[0]), MIN_SLOPE),
+        weights[1:],
+        prior.threshold,
+        prior.group_thresholds,
+        solution.converged,
+    )

@@ -1,0 +1,189 @@
+"""Fit ensemble weights on validation queries: a conditional logit with a ridge toward a prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from umpteen.ranking.candidates import Candidates
+from umpteen.ranking.ensemble import EnsembleWeights
+from umpteen.ranking.features import matrix
+from umpteen.ranking.solver import minimize_convex
+from umpteen.ranking.unseen_labels import (
+    UnseenWeights,
+    fit_unseen_weights,
+    hidden_labels,
+    hide,
+    text_matrix,
+)
+
+DECAY = 3e-3
+"""Ridge of the mean loss at any number of queries."""
+PRIOR_RIDGE = 0.9
+"""Ridge toward a prior that is divided by the number of queries."""
+ENOUGH_QUERIES = 20
+"""Queries from which on means and scales come from the data instead of the prior."""
+MAX_QUERIES = 6000
+"""Queries to fit on; more do not change some twenty weights."""
+
+
+def fit_ensemble(
+    candidates: Candidates,
+    positive: Tensor,
+    retrievers: tuple[str, ...],
+    *,
+    prior: EnsembleWeights | None = None,
+    decay: float = DECAY,
+) -> EnsembleWeights:
+    """Fit the weights of labels with training texts.
+
+    The loss of a query is the mean over its positives of the negative log-softmax of the positive
+    among the wrong candidates and itself. Positives do not compete with each other. The ridge
+    ``decay + PRIOR_RIDGE / n`` pulls the weights toward the prior, or 0.
+
+    Labels without training texts take no part; see ``fit_unseen``.
+
+    Args:
+        candidates: Of queries that no scorer was trained on.
+        positive: (B, K) which candidates are right.
+        retrievers: Which to read.
+        prior: Weights of the same retrievers; with no usable query they are returned.
+        decay: Ridge.
+
+    Returns:
+        The weights, with the prior's weights for unseen labels.
+    """
+    usable = (positive & candidates.seen).any(dim=1) & (~positive & candidates.seen).any(dim=1)
+    chosen = usable.nonzero()[:, 0]
+    n = len(chosen)
+    if n == 0 and prior is not None:
+        return prior
+    if n > MAX_QUERIES:
+        places = torch.linspace(0, n - 1, MAX_QUERIES, dtype=torch.float64).long()
+        chosen = chosen[places.to(chosen.device)]
+    own, right = candidates.select(chosen), positive[chosen]
+    part = own.seen
+    raw = matrix(own, retrievers)
+    mean, scale = _moments(raw[part], prior if n < ENOUGH_QUERIES else None)
+    center = np.zeros(raw.shape[2])
+    if prior is not None:
+        decay += PRIOR_RIDGE / n
+        center = prior.weights / prior.scale * scale
+    inputs = raw.sub_(_like(mean, raw)).div_(_like(scale, raw))
+    inputs *= part[:, :, None]
+    loss = ConditionalLogit(inputs, right & part, ~right & part, center, decay)
+    solution = minimize_convex(loss, center, name="ensemble weights")
+    unseen = None if prior is None else prior.unseen
+    return EnsembleWeights(retrievers, mean, scale, solution.x, unseen, solution.converged)
+
+
+class ConditionalLogit:
+    """Loss and gradient of ``fit_ensemble``.
+
+    Args:
+        inputs: (B, K, F) float64 features, 0 where neither right nor wrong.
+        right: (B, K) positives.
+        wrong: (B, K) the candidates they compete with.
+        center: (F,) weights without penalty.
+        decay: Ridge.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        right: Tensor,
+        wrong: Tensor,
+        center: NDArray[np.float64],
+        decay: float,
+    ) -> None:
+        self.inputs = inputs.reshape(-1, inputs.shape[2])
+        self.right, self.wrong = right, wrong
+        per_query = right.sum(dim=1, keepdim=True)
+        n = max(1, int((per_query > 0).sum()))
+        self.mass = right.double() / per_query.clamp_min(1) / n
+        self.center, self.decay = center, decay
+
+    def __call__(self, weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the loss and its gradient."""
+        scores = (self.inputs @ _like(weights, self.inputs)).reshape(self.right.shape)
+        masked = torch.where(self.wrong, scores, -torch.inf)
+        # A query without wrong candidates has no loss: a large number instead of -inf.
+        against = masked.logsumexp(dim=1, keepdim=True).clamp_min(-1e9)
+        gap = against - scores
+        value = (self.mass * torch.nn.functional.softplus(gap)).sum()
+        pull = self.mass * torch.sigmoid(gap)
+        slopes = pull.sum(dim=1, keepdim=True) * torch.exp(masked - against) - pull
+        step = weights - self.center
+        gradient = (slopes.reshape(-1) @ self.inputs).cpu().numpy() + 2 * self.decay * step
+        return float(value) + self.decay * float(step @ step), gradient
+
+
+def fit_unseen(
+    weights: EnsembleWeights,
+    candidates: Candidates,
+    positive: Tensor,
+    text_scores: Mapping[str, Tensor],
+    *,
+    seed: int,
+) -> EnsembleWeights:
+    """Fit the weights of labels without training texts by hiding labels.
+
+    Tenths of the labels in turn are scored as if they had been added after training, against the
+    others. Labels that are unseen in the data take part only where one of them is right: if
+    validation was chosen such that every label keeps a training text, they cannot be.
+
+    Args:
+        weights: Fitted on labels with training texts.
+        candidates: Of queries that no scorer was trained on.
+        positive: (B, K) which candidates are right.
+        text_scores: See ``hide``.
+        seed: Of the choice of labels.
+
+    Returns:
+        A copy; the same weights where no label can be hidden.
+    """
+    seen, valid = candidates.seen, candidates.valid
+    unseen = valid & ~seen
+    part = valid if bool((positive & unseen).any()) else seen
+    plain = replace(weights, unseen=None)
+    inputs, scores, hidden = [], [], []
+    masks = hidden_labels(candidates.rows, int(positive.sum()), seed)
+    for mask in masks:
+        out = (mask | unseen) & part
+        shown = hide(candidates, mask | unseen, text_scores)
+        scores.append(plain.scores(shown, torch.float64))
+        inputs.append(text_matrix(shown, weights.retrievers)[out])
+        hidden.append(out)
+    joined = torch.cat(hidden) if hidden else torch.zeros(0, dtype=torch.bool)
+    if not joined.any():
+        return weights
+    fitted: UnseenWeights = fit_unseen_weights(
+        torch.cat(inputs),
+        torch.cat(scores),
+        joined,
+        positive.repeat(len(masks), 1),
+        part.repeat(len(masks), 1),
+        prior=weights.unseen,
+    )
+    return replace(weights, unseen=fitted)
+
+
+def _moments(
+    values: Tensor, prior: EnsembleWeights | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if prior is not None:
+        return prior.mean, prior.scale
+    if not len(values):
+        return np.zeros(values.shape[1]), np.ones(values.shape[1])
+    mean = values.mean(dim=0).cpu().numpy()
+    scale = values.std(dim=0, correction=0).cpu().numpy()
+    return mean, np.where(scale > 1e-9, scale, 1.0)
+
+
+def _like(values: NDArray[np.float64], tensor: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(values, np.float64)).to(tensor.device)

@@ -1,0 +1,133 @@
+"""The fitted ensemble as one JSON file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from umpteen.errors import ConfigError, RunError
+from umpteen.files import read_json, write_json
+from umpteen.ranking.retriever_specs import SCORERS
+from umpteen.ranking.variants import Propensity, Variant
+
+FORMAT = 2
+FIELDS = {
+    "format", "model", "fitted_on", "propensity", "knn", "lexical_knn", "variants"
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KnnConfig:
+    """How the nearest examples vote."""
+
+    neighbours: int = 50
+    temperature: float = 0.1
+
+
+@dataclass(frozen=True)
+class EnsembleModel:
+    """All variants that were fitted; the first is the default."""
+
+    variants: tuple[Variant, ...]
+    knn: KnnConfig
+    lexical_knn: KnnConfig
+    propensity: Propensity
+    model: str
+    """Name of the model folder it was fitted for."""
+    fitted_on: str
+    """What the validation queries were, in words."""
+
+    @property
+    def n_train(self) -> int:
+        """Training texts."""
+        return self.propensity.n_train
+
+    def variant(self, without: Iterable[str] = ()) -> Variant:
+        """Return the default variant, or the one that leaves some scorers out.
+
+        Raises:
+            ConfigError: If a scorer is unknown or no such variant was fitted.
+        """
+        left_out = set(without)
+        unknown = left_out - set(SCORERS)
+        if unknown:
+            raise ConfigError(
+                f"There is no scorer {sorted(unknown)[0]!r}; use one of {', '.join(SCORERS)}."
+            )
+        if not left_out:
+            return self.variants[0]
+        whole = max((variant.scorers for variant in self.variants), key=len)
+        wanted = tuple(scorer for scorer in whole if scorer not in left_out)
+        for variant in self.variants:
+            if variant.scorers == wanted:
+                return variant
+        fitted = "; ".join(", ".join(variant.scorers) for variant in self.variants)
+        raise ConfigError(
+            f"No variant was fitted without {', '.join(sorted(left_out))}. Fitted: {fitted}."
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        write_json(
+            path,
+            {
+                "format": FORMAT,
+                "model": self.model,
+                "fitted_on": self.fitted_on,
+                "propensity": asdict(self.propensity),
+                "knn": asdict(self.knn),
+                "lexical_knn": asdict(self.lexical_knn),
+                "variants": [variant.as_json() for variant in self.variants],
+            },
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> EnsembleModel:
+        """Read the file.
+
+        Raises:
+            RunError: If the file is missing or damaged.
+        """
+        value = read_json(path, error=RunError)
+        try:
+            if value["format"] != FORMAT:
+                raise ValueError(f"format {value['format']!r}, expected {FORMAT}")
+            if set(value) != FIELDS:
+                raise ValueError(f"fields {sorted(value)}")
+            variants = tuple(Variant.from_json(each) for each in value["variants"])
+            if not variants:
+                raise ValueError("no variant")
+            return cls(
+                variants,
+                _knn(value["knn"]),
+                _knn(value["lexical_knn"]),
+                _propensity(value["propensity"]),
+                _text(value["model"]),
+                _text(value["fitted_on"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, RunError) as error:
+            raise RunError(f"{path} is damaged: {error}. Fit the ensemble again.") from error
+
+
+def _knn(value: Mapping[str, Any]) -> KnnConfig:
+    config = KnnConfig(**value)
+    whole = isinstance(config.neighbours, int) and not isinstance(config.neighbours, bool)
+    if not whole or config.neighbours < 1 or not float(config.temperature) > 0:
+        raise ValueError(f"knn settings {dict(value)}")
+    return config
+
+
+def _propensity(value: Mapping[str, Any]) -> Propensity:
+    found = Propensity(float(value["a"]), float(value["b"]), int(value["n_train"]))
+    if not (math.isfinite(found.a) and math.isfinite(found.b) and found.n_train >= 0):
+        raise ValueError(f"propensity {dict(value)}")
+    return found
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {value!r}")
+    return value

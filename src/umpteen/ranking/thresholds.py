@@ -1,0 +1,138 @@
+"""Thresholds on probabilities, and how good probabilities and thresholds are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from umpteen.metrics.bins import frequency_bins
+from umpteen.metrics.hits import find_hits
+from umpteen.metrics.threshold import best_threshold
+from umpteen.ranking.calibration import Calibration
+from umpteen.types import TopK
+
+GROUPS = 5
+"""Frequency groups of labels, each with its own threshold."""
+
+
+def with_thresholds(
+    calibration: Calibration, top: TopK, truth: sp.csr_matrix, label_counts: NDArray[np.int64]
+) -> Calibration:
+    """Choose the thresholds with the best micro-F1, overall and for each frequency group.
+
+    Args:
+        calibration: The one that computed the probabilities.
+        top: Predictions on validation with probabilities.
+        truth: (N, L) CSR.
+        label_counts: (L,) training texts of each label.
+
+    Returns:
+        A copy of the calibration; unchanged where nothing was predicted or nothing is right.
+    """
+    if not np.isfinite(top.scores).any() or truth.nnz == 0:
+        return replace(calibration, group_thresholds=(calibration.threshold,) * GROUPS)
+    overall = best_threshold(top, truth)
+    of_label = frequency_bins(label_counts, GROUPS)
+    groups = []
+    for group in range(GROUPS):
+        own = np.append(of_label == group, False)  # the last for padding
+        scores = np.where(own[top.rows], top.scores, np.float32(-np.inf))
+        mask = sp.diags((of_label == group).astype(np.float32))
+        theirs = sp.csr_matrix(truth @ mask)
+        theirs.eliminate_zeros()
+        found = np.isfinite(scores).any() and theirs.nnz > 0
+        groups.append(best_threshold(TopK(top.rows, scores), theirs) if found else overall)
+    return replace(calibration, threshold=overall, group_thresholds=tuple(groups))
+
+
+def calibration_error(
+    probabilities: NDArray[Any], positive: NDArray[np.bool_], bins: int = 15
+) -> float:
+    """Return the expected calibration error over bins with equally many predictions.
+
+    Args:
+        probabilities: (P,).
+        positive: (P,) which are right.
+        bins: How many.
+
+    Returns:
+        In [0, 1]; 0 for no prediction.
+
+    Example:
+        >>> calibration_error(np.array([0.1, 0.9]), np.array([False, True]), bins=2)
+        0.1
+    """
+    if not len(probabilities):
+        return 0.0
+    order = np.argsort(probabilities, kind="stable")
+    edges = np.linspace(0, len(order), min(bins, len(order)) + 1).astype(np.int64)
+    gaps = np.add.reduceat((positive - probabilities.astype(np.float64))[order], edges[:-1])
+    return round(float(np.abs(gaps).sum() / len(order)), 12)
+
+
+def thresholds_of_labels(
+    calibration: Calibration, label_counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the (L,) threshold of each label's frequency group."""
+    groups = calibration.group_thresholds or (calibration.threshold,)
+    return np.array(groups)[frequency_bins(label_counts, len(groups))]
+
+
+def set_metrics(
+    top: TopK, truth: sp.csr_matrix, calibration: Calibration, label_counts: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Measure probabilities and thresholds on some queries.
+
+    Args:
+        top: Predictions with probabilities.
+        truth: (N, L) CSR.
+        calibration: With its thresholds.
+        label_counts: (L,) training texts of each label.
+
+    Returns:
+        JSON values: percent, except thresholds and labels per query.
+    """
+    predicted = top.rows >= 0
+    right = find_hits(top, truth).hits[predicted]
+    own = thresholds_of_labels(calibration, label_counts)
+    return {
+        "expected_calibration_error": 100.0 * calibration_error(top.scores[predicted], right),
+        "threshold": calibration.threshold,
+        "auto": f1_scores(top, truth, calibration.threshold),
+        "group_thresholds": list(calibration.group_thresholds),
+        "groups": f1_scores(top, truth, own),
+    }
+
+
+def f1_scores(
+    top: TopK, truth: sp.csr_matrix, thresholds: NDArray[np.float64] | float
+) -> dict[str, float]:
+    """Compute micro-F1, macro-F1 and the size of the label sets at or above a threshold.
+
+    Args:
+        top: Predictions.
+        truth: (N, L) CSR.
+        thresholds: One, or (L,) one for each label.
+
+    Returns:
+        Percent; macro-F1 is over labels with a positive in the truth.
+    """
+    hits = find_hits(top, truth)
+    limit = np.append(np.broadcast_to(thresholds, truth.shape[1]), np.inf)[top.rows]
+    chosen = (top.scores >= limit) & (top.rows >= 0)
+    right = hits.hits & chosen
+    total = int(chosen.sum()) + len(hits.positives)
+    n_labels = truth.shape[1]
+    per_label = np.bincount(top.rows[chosen], minlength=n_labels)
+    hit = np.bincount(top.rows[right], minlength=n_labels)
+    judged = hits.labels_with_positives > 0
+    f1 = 2.0 * hit[judged] / (per_label + hits.labels_with_positives)[judged]
+    return {
+        "micro_f1": 200.0 * int(right.sum()) / total if total else 0.0,
+        "macro_f1": 100.0 * float(f1.mean()) if judged.any() else 0.0,
+        "labels_per_query": float(chosen.sum(axis=1).mean()) if len(chosen) else 0.0,
+    }
