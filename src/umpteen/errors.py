@@ -67,6 +67,19 @@ class JournalDamaged(RunError):
     """A line of a journal is not what was written; what can be read still answers."""
 
 
+class StoreDamaged(RunError):
+    """The store of changes is damaged, missing or older than it was; changes are refused.
+
+    Args:
+        message: What is wrong and what to do.
+        damage: The same as a value (``umpteen.store.Damage``), for code.
+    """
+
+    def __init__(self, message: str, damage: object = None) -> None:
+        super().__init__(message)
+        self.damage = damage
+
+
 class NotWritten(UmpteenError):
     """A change could not be put on the disk, and therefore was not made."""
 

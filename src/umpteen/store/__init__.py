@@ -1,0 +1,11 @@
+"""Store of changes: labels added or retired and examples added after training.
+
+``ChangeStore`` reads and writes ``RUN/changes.sqlite``; ``StoreState`` is one moment of it.
+"""
+
+from umpteen.store.change_store import ChangeStore
+from umpteen.store.checks import NewLabel, text_digest
+from umpteen.store.damage import Damage, DamageKind
+from umpteen.store.state import StoreState
+
+__all__ = ["ChangeStore", "Damage", "DamageKind", "NewLabel", "StoreState", "text_digest"]

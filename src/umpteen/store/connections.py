@@ -1,0 +1,135 @@
+"""SQLite connections that follow the file at a path: reopened when it is replaced, or after a fork.
+
+A store's file must never be opened by other means in a process that has it open in SQLite: closing
+such a handle would release SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+Signature = tuple[int, ...]
+_FORKED: list[sqlite3.Connection] = []
+"""Connections of a parent process; closing them in a child could touch the parent's files."""
+
+
+class Link:
+    """One connection to the file at a path.
+
+    Args:
+        path: The file.
+        writes: Whether the connection is for changes.
+        busy_seconds: How long to wait for a lock.
+    """
+
+    def __init__(self, path: Path, *, writes: bool, busy_seconds: float) -> None:
+        self.path = path
+        self.writes = writes
+        self.busy_seconds = busy_seconds
+        self.signature: Signature = ()
+        """Of the file when the connection was opened."""
+        self._connection: sqlite3.Connection | None = None
+        self._immutable = False
+        self._pid = os.getpid()
+
+    def get(self, *, create: bool = False) -> tuple[sqlite3.Connection | None, bool]:
+        """Return a connection to the file as it is now.
+
+        Args:
+            create: Whether to create the file if it is missing.
+
+        Returns:
+            The connection, or None if there is no file; and whether it was opened just now.
+
+        Raises:
+            sqlite3.Error: If the file cannot be opened.
+        """
+        if self._pid != os.getpid():
+            if self._connection is not None:
+                _FORKED.append(self._connection)
+            self._connection, self._pid = None, os.getpid()
+        now = self._sign()
+        if self._connection is not None:
+            if now == self.signature and not (self._immutable and self._has_wal()):
+                return self._connection, False
+            self.close()
+        if not now and not create:
+            return None, True
+        for _ in range(100):
+            self._connection = self._open(create)
+            after = self._sign()
+            if after and (not now or after == now):
+                self.signature = after
+                return self._connection, True
+            self.close()
+            now = after
+            if not now and not create:
+                return None, True
+        raise sqlite3.OperationalError("the file is being replaced again and again")
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None and self._pid == os.getpid():
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+        self._connection = None
+
+    def _open(self, create: bool) -> sqlite3.Connection:
+        self._immutable = False
+        try:
+            return self._connect("rwc" if create else "rw")
+        except sqlite3.OperationalError:
+            # A folder that cannot be written to has no place for the shared index of the WAL.
+            if self.writes or self._has_wal():
+                raise
+            self._immutable = True
+            return self._connect("ro&immutable=1")
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path.absolute()))}?mode={mode}",
+            uri=True,
+            timeout=self.busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.text_factory = _decode
+            for setting in ("trusted_schema = OFF", "cell_size_check = ON", "foreign_keys = ON"):
+                connection.execute(f"PRAGMA {setting}")
+            if self.writes:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+            else:
+                connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _sign(self) -> Signature:
+        """Return what differs when the file is replaced; nothing where there is no file."""
+        try:
+            stat = os.stat(self.path)
+        except FileNotFoundError:
+            return ()
+        if self.writes:
+            return (stat.st_dev, stat.st_ino)
+        # A file that is overwritten keeps its number; so does one after a checkpoint.
+        return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+    def _has_wal(self) -> bool:
+        try:
+            return os.stat(f"{self.path}-wal").st_size > 0
+        except FileNotFoundError:
+            return False
+
+
+def _decode(raw: bytes) -> str:
+    """Decode text; a row with damaged text must fail its checksum and not the whole query."""
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,132 @@
+"""Notice changes and damage of a store's file at the cost of a few system calls."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from umpteen.errors import LabelMismatch
+from umpteen.store.connections import Link
+from umpteen.store.damage import Damage, DamageKind
+from umpteen.store.reading import reading
+from umpteen.store.schema import BadStore, Header, check_tables, read_header
+from umpteen.store.witness import Witness, read_witness
+
+Key = tuple[object, ...]
+
+
+class Poll:
+    """What a reader knows of the file: its history, its revision and its damage.
+
+    Args:
+        link: A connection for reading.
+        witness: The witness file.
+        fingerprint: Of the labels the store must belong to.
+    """
+
+    def __init__(self, link: Link, witness: Path, fingerprint: str) -> None:
+        self._link = link
+        self._witness = witness
+        self._fingerprint = fingerprint
+        self._data_version = -1
+        self.store_id = ""
+        self.revision = 0
+        self.damage: Damage | None = None
+
+    def key(self, damage: Damage | None) -> Key:
+        """Return what differs when the state must be read again.
+
+        Args:
+            damage: Of the state that was read; a damaged file may be mended in place.
+        """
+        where = self._link.signature if damage is not None else ()
+        return (self.store_id, self.revision, self.damage, where)
+
+    def look(self) -> Poll:
+        """Look at the file again.
+
+        Returns:
+            This object, up to date.
+
+        Raises:
+            LabelMismatch: If the store belongs to other labels.
+            RunError: If it was written by a newer version.
+        """
+        try:
+            if self.damage is not None:
+                self._link.close()  # it may have been mended: look at everything again
+            elif not self._is_new():
+                return self
+            # Of two moments the witness must be the earlier one.
+            witness = read_witness(self._witness)
+            header, version = self._read()
+            self._take(header, self.compare(header, witness))
+            self._data_version = version
+        except BadStore as error:
+            self.damage = Damage(DamageKind.UNREADABLE, self._link.path, str(error))
+        except sqlite3.DatabaseError as error:
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            if busy and self.store_id:
+                return self  # a later look tells; what was read before still holds
+            detail = f"cannot be read: {error}"
+            self.damage = Damage(DamageKind.UNREADABLE, self._link.path, detail)
+        return self
+
+    def compare(self, header: Header | None, witness: Witness | None) -> Damage | None:
+        """Compare the file with the witness and with what this process has seen of it.
+
+        Raises:
+            LabelMismatch: If the store belongs to other labels.
+        """
+        path = self._link.path
+        if header is not None and header.fingerprint != self._fingerprint:
+            raise LabelMismatch(
+                f"{path} belongs to labels with the fingerprint {header.fingerprint[:12]}, and the "
+                f"run's labels have {self._fingerprint[:12]}; move the file and changes.witness "
+                "away to go on without its changes"
+            )
+        granted = witness.revision if witness is not None else 0
+        if header is None:
+            granted = max(granted, self.revision)
+            if not granted:
+                return None
+            detail = f"is missing or empty, although {_changes(granted)} granted"
+            return Damage(DamageKind.MISSING, path, detail)
+        if witness is not None and granted and witness.store_id != header.id:
+            detail = "is not the store that changes.witness belongs to"
+            return Damage(DamageKind.REPLACED, path, detail)
+        if header.id == self.store_id:
+            granted = max(granted, self.revision)
+        if header.revision < granted:
+            detail = f"holds {header.revision} changes, although {_changes(granted)} granted"
+            return Damage(DamageKind.ROLLED_BACK, path, detail)
+        return None
+
+    def _is_new(self) -> bool:
+        connection, opened = self._link.get()
+        if connection is None:
+            # Usual for a run without changes: one more look, for a witness.
+            return bool(self.revision) or self._witness.exists()
+        if opened:
+            return True
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        return bool(version != self._data_version)
+
+    def _read(self) -> tuple[Header | None, int]:
+        connection, _ = self._link.get()
+        if connection is None:
+            return None, -1
+        # Before the header: a change in between is then seen next time.
+        (version,) = connection.execute("PRAGMA data_version").fetchone()
+        with reading(connection):
+            header = read_header(connection) if check_tables(connection) else None
+        return header, int(version)
+
+    def _take(self, header: Header | None, damage: Damage | None) -> None:
+        if header is not None and (damage is None or not self.store_id):
+            self.store_id, self.revision = header.id, header.revision
+        self.damage = damage
+
+
+def _changes(count: int) -> str:
+    return f"{count} change was" if count == 1 else f"{count} changes were"
