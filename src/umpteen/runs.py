@@ -9,9 +9,8 @@ RUN/steps.jsonl       one line per step
 RUN/examples.jsonl    some validation queries with their labels
 RUN/checkpoints/      to continue from
 RUN/index/HEAD/       a search index, where one was built
-RUN/answers/          memory, words and recipe of the fused answer, where it was fitted
-RUN/memory.journal    pairs of text and labels that were added to the memory
-RUN/labels.journal    labels added and retired since training, where there are any
+RUN/ensemble/         examples, retrievers and weights of the ensemble, where it was fitted
+RUN/changes.sqlite    labels added and retired and examples added since training
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.models = self.path / "models"
         self.index = self.path / "index"
-        self.answers = self.path / "answers"
+        self.ensemble = self.path / "ensemble"
 
     def require(self) -> RunFolder:
         """This folder, if it holds a run.
@@ -131,7 +130,7 @@ class RunFolder:
         if known.get("best") != before:
             # They hold vectors of the old best model.
             shutil.rmtree(self.index, ignore_errors=True)
-            shutil.rmtree(self.answers, ignore_errors=True)
+            shutil.rmtree(self.ensemble, ignore_errors=True)
         for folder in self.models.iterdir():
             if str(folder.relative_to(self.path)) not in known.values():
                 shutil.rmtree(folder, ignore_errors=True)

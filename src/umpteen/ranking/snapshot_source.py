@@ -45,21 +45,24 @@ class SnapshotSource:
         self._label_vectors = label_vectors
         self._vectorizer = vectorizer
         self._lock = threading.Lock()
-        self._state: StoreState | None = None
-        self._snapshot = trained
+        self._latest: tuple[StoreState | None, Snapshot] = (None, trained)
 
     def current(self) -> Snapshot:
         """Return the snapshot of now; costs microseconds where nothing has changed."""
-        store = self.store
-        if store is None or store.revision == self._snapshot.revision:
-            return self._snapshot
+        if self.store is None:
+            return self.trained
+        state = self.store.state()
+        seen, snapshot = self._latest
+        if state is seen:
+            return snapshot
         with self._lock:
-            if store.revision == self._snapshot.revision:
-                return self._snapshot
-            state = store.read(self._state)
-            self._snapshot = self._with(state)
-            self._state = state
-            return self._snapshot
+            # Another thread may have come first, and the store may have changed again.
+            state = self.store.state()
+            seen, snapshot = self._latest
+            if state is not seen:
+                snapshot = self._with(state, seen, snapshot)
+                self._latest = (state, snapshot)  # both at once: readers take no lock
+            return snapshot
 
     def without_changes(self) -> SnapshotSource:
         """Return a source that always has the snapshot of the training."""
@@ -67,10 +70,9 @@ class SnapshotSource:
             self.trained, self._encoder, self._label_vectors, vectorizer=self._vectorizer
         )
 
-    def _with(self, state: StoreState) -> Snapshot:
+    def _with(self, state: StoreState, seen: StoreState | None, before: Snapshot) -> Snapshot:
         """Extend the last snapshot by what is new; start over where the history is another."""
-        before, known = self._snapshot, self._state
-        if known is None or known.store_id != state.store_id or known.revision > state.revision:
+        if seen is None or seen.store_id != state.store_id or seen.revision > state.revision:
             before = self.trained
         before = self._with_labels(before, state)
         examples = self._examples(before, state)
@@ -105,7 +107,7 @@ class SnapshotSource:
         if known == total:
             return replace(examples, stored=state.examples)
         assert self.store is not None
-        texts: Sequence[str] = self.store.example_texts(range(known, total))
+        texts = self.store.example_texts(state.examples.digests[known:total])
         vectors, terms = self._encoder.vectors(texts), self._terms(texts)
         return examples.extended(state.examples, vectors, terms)
 
