@@ -76,6 +76,8 @@ class Predictor:
         self.labels = labels
         self.label_counts = label_counts
         self.propensity = propensity
+        self.n_train = 0
+        """Training texts, where the predictor was loaded from a run folder."""
         self.folder: Path | None = None
         """The run folder, where it was loaded from one."""
         self.encoder = TextEncoder(model, tokenizer, reading)
@@ -127,7 +129,7 @@ class Predictor:
         model = place_model(model, choose_device(device), labels_on_host=True)
         vectors = load_vectors(model_folder, model)
         predictor = cls(model, tokenizer, reading, labels, vectors, counts, folder.propensity())
-        predictor.folder = folder.path
+        predictor.folder, predictor.n_train = folder.path, folder.n_train()
         predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
         best = model_folder == folder.model("best")
         if with_indexes and best:

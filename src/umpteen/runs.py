@@ -93,6 +93,13 @@ class RunFolder:
             raise RunError(f"{self.config} is damaged: it holds no settings")
         return settings
 
+    def n_train(self) -> int:
+        """Return the number of training texts; 0 where it was not written."""
+        written = read_json(self.require().config, error=RunError)
+        about = written.get("data") if isinstance(written, dict) else None
+        count = about.get("n_train") if isinstance(about, dict) else None
+        return count if isinstance(count, int) else 0
+
     def propensity(self) -> Propensity | None:
         """The propensity constants the run was told, or None: those of the data count."""
         about = self.read_settings().get("data")

@@ -1,4 +1,4 @@
-"""From a batch of requests to their answers: encode once, search once for each kind of search."""
+"""From a batch of requests to their predictions: encode once, take one snapshot, rank."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.answers.views import DEPTH
-from umpteen.predictor import FUSED, Predictor
-from umpteen.types import TopK
+from umpteen.predictor import Predictor
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.ranker import DEPTH
+from umpteen.ranking.snapshot import Snapshot
+from umpteen.ranking.text_snippets import shorten
+from umpteen.types import ENSEMBLE, TopK
 
-SHOWN = 5
-"""Neighbours that an explanation shows."""
+MAX_NEIGHBOURS = 5
+"""Similar examples that an explanation shows."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Question:
     texts: list[str]
     k: int
     head: str
-    threshold: float | None = None
+    threshold: float | str | None = None
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     explain: bool = False
@@ -33,18 +36,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a question, with what explains it."""
+    """The predictions for a question, with what explains them."""
 
     labels: list[list[dict[str, Any]]]
     """For each text its labels as JSON values."""
     model: str
     revision: int
+    notes: list[str | None]
+    """Why a text got no label above the threshold, where that is known."""
     neighbours: list[list[dict[str, Any]]] | None = None
 
 
 @dataclass
 class _Group:
-    """Questions that one search can answer."""
+    """Questions that one ranking can serve."""
 
     questions: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -53,155 +58,148 @@ class _Group:
 
 
 def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[Found]:
-    """Answer questions together; each gets what it would get alone.
+    """Predict for several questions together; each gets what it would get alone.
 
     Args:
         predictor: The model.
-        model: Its name, to be said in the answers.
-        questions: What was asked.
+        model: Its name, returned with the predictions.
+        questions: The questions of one batch. All of them see the same snapshot.
 
     Returns:
-        An answer to each question.
+        The predictions for each question.
     """
     texts = [text for question in questions for text in question.texts]
     starts = np.cumsum([0, *(len(question.texts) for question in questions)])
-    vectors = predictor.vectors(texts)
-    groups: dict[tuple[str, Any, int], _Group] = defaultdict(_Group)
+    vectors, snapshot = predictor.vectors(texts), predictor.snapshot()
+    groups: dict[tuple[str, Any, int, bool], _Group] = defaultdict(_Group)
     for number, question in enumerate(questions):
-        # The fused head weighs as many candidates as are asked for: others must not ask for more.
-        deep = question.k if question.head == FUSED and question.k > DEPTH else 0
-        group = groups[question.head, question.allow, deep]
+        # The ensemble ranks as many candidates as are asked for: questions that ask for more than
+        # the usual number stand alone, or they would change the probabilities of others.
+        deep = question.k if question.head == ENSEMBLE and question.k > DEPTH else 0
+        group = groups[question.head, question.allow, deep, question.explain]
         group.questions.append(number)
         group.positions += range(starts[number], starts[number + 1])
         group.k = max(group.k, question.k)
     found: dict[int, Found] = {}
-    revision = predictor.live.book.journal.revision if predictor.live is not None else 0
-    for (head, allow, _), group in groups.items():
+    for (head, allow, _, explain), group in groups.items():
         chosen = [questions[number] for number in group.questions]
         some = vectors if len(groups) == 1 else vectors[group.positions]
-        top = _search(predictor, some, head, allow, chosen, group.k)
-        labels = _named(predictor, top)
+        queries = Queries([texts[place] for place in group.positions], some)
+        top = _rank(predictor, queries, snapshot, head, allow, chosen, group.k, explain)
+        labels = _named(snapshot, top)
         near = None
-        if any(question.explain for question in chosen):
-            _explain(
-                predictor, [texts[place] for place in group.positions], some, head, top, labels
-            )
-            near = neighbours(predictor, some)
+        if explain:
+            _add_explanations(predictor, queries, snapshot, head, top, labels)
+            near = neighbours(predictor, queries, snapshot)
         place = 0
         for number, question in zip(group.questions, chosen, strict=True):
             own = slice(place, place + len(question.texts))
             place = own.stop
-            kept = [_kept(line, question) for line in labels[own]]
-            shown = near[own] if near is not None and question.explain else None
-            found[number] = Found(kept, model, revision, shown)
+            limits = _limits(predictor, question, snapshot)
+            kept = [_kept(line, question.k, limits) for line in labels[own]]
+            notes = [None] * len(kept) if top.notes is None else top.notes[own]
+            shown = None if near is None else near[own]
+            found[number] = Found(kept, model, snapshot.revision, notes, shown)
     return [found[number] for number in range(len(questions))]
 
 
-def _search(
+def _rank(
     predictor: Predictor,
-    vectors: torch.Tensor,
+    queries: Queries,
+    snapshot: Snapshot,
     head: str,
     allow: tuple[str, ...] | None,
     questions: list[Question],
     k: int,
+    explain: bool,
 ) -> TopK:
-    labels = predictor.live.labels if predictor.live is not None else predictor.labels
-    allowed = None
-    if allow is not None:
-        allowed = np.zeros(len(labels), np.bool_)
-        allowed[[labels.rows[label_id] for label_id in allow if label_id in labels.rows]] = True
     pairs = []
     place = 0
     for question in questions:
-        denied = [labels.rows[i] for i in question.deny if i in labels.rows]
-        if denied:
+        denied = np.flatnonzero(snapshot.mask_of(question.deny)) if question.deny else ()
+        if len(denied):
             positions = np.arange(place, place + len(question.texts))
             pairs.append(np.stack(np.meshgrid(positions, denied), axis=-1).reshape(-1, 2))
         place += len(question.texts)
-    exclude = np.concatenate(pairs) if pairs else None
-    texts = [text for question in questions for text in question.texts]
-    return predictor.search(
-        vectors, min(k, len(labels)), head=head, texts=texts, exclude=exclude, allowed=allowed
+    return predictor.rank(
+        queries,
+        snapshot,
+        min(k, snapshot.n_labels),
+        head=head,
+        exclude=np.concatenate(pairs) if pairs else None,
+        allowed=None if allow is None else snapshot.mask_of(allow),
+        explain=explain and head == ENSEMBLE,
     )
 
 
-def _named(predictor: Predictor, top: TopK) -> list[list[dict[str, Any]]]:
-    counts = predictor.label_counts
-    n = len(counts)
+def _named(snapshot: Snapshot, top: TopK) -> list[list[dict[str, Any]]]:
+    counts = snapshot.label_counts
     return [
         [
-            {
-                "id": label_id,
-                "text": text,
-                "score": round(score, 6),
-                "count": int(counts[row]) if row < n else 0,
-            }
+            {"id": label_id, "text": text, "score": round(score, 6), "row": row,
+             "count": int(counts[row])}
             for row, label_id, text, score in zip(rows, ids, texts, scores, strict=False)
         ]
         for rows, ids, texts, scores in zip(
             top.rows.tolist(), top.ids, top.texts, top.scores.tolist(), strict=True
         )
-    ]
+    ]  # fmt: skip
 
 
-def _explain(
+def _add_explanations(
     predictor: Predictor,
-    texts: list[str],
-    vectors: torch.Tensor,
+    queries: Queries,
+    snapshot: Snapshot,
     head: str,
     top: TopK,
     labels: list[list[dict[str, Any]]],
 ) -> None:
-    """Add what each part gave to every label.
+    """Add what each scorer contributes to every label.
 
-    For the fused head that is each part's share of the score before it becomes a probability, for
-    the others each head's cosine; the combined score is their sum.
+    For the ensemble that is each scorer's part of the score before it becomes a probability, for
+    other heads each head's cosine; the combined score is their sum.
     """
-    if head == FUSED:
-        for line, told in zip(labels, predictor.explain(texts, top), strict=True):
-            for label, parts in zip(line, told, strict=False):
-                shares = parts["shares"].items() if len(told) == len(line) else ()
-                label["parts"] = {name: round(value, 6) for name, value in shares}
+    if head == ENSEMBLE:
+        for line, entries in zip(labels, top.explanations or [], strict=True):
+            for label, entry in zip(line, entries, strict=True):
+                parts = entry["contributions"].items()
+                label["contributions"] = {name: round(value, 6) for name, value in parts}
         return
-    queries = vectors.cpu().numpy()
-    of_labels = row_vectors(predictor, np.maximum(top.rows, 0))  # (B, K, heads * dim)
-    cosines = {
-        name: np.einsum("bd,bkd->bk", queries[:, columns], of_labels[:, :, columns])
-        for name in predictor.vector_heads
-        if name != "combined" and (columns := predictor.columns(name))
-    }
+    vectors = predictor.label_vectors
+    heads = tuple(name for name in vectors.heads if name != "combined")
+    rows = torch.from_numpy(top.rows).to(queries.vectors.device)
+    scores = vectors.pair_scores(queries.vectors, rows, snapshot.added_vectors, heads)
     for place, line in enumerate(labels):
         for rank, label in enumerate(line):
-            label["parts"] = {
-                name: round(float(values[place, rank]), 6) for name, values in cosines.items()
+            label["contributions"] = {
+                name: round(float(values[place, rank]), 6) for name, values in scores.items()
             }
 
 
-def neighbours(predictor: Predictor, vectors: torch.Tensor) -> list[list[dict[str, Any]]] | None:
-    """The nearest remembered queries of each text, where the run remembers any.
+def neighbours(
+    predictor: Predictor, queries: Queries, snapshot: Snapshot
+) -> list[list[dict[str, Any]]] | None:
+    """Return the most similar stored examples of each text, where the run stores any.
 
-    Training texts may be remembered by their vectors alone (``memory.texts``): they have no words.
-    Labels that were retired since are left out.
+    Training texts may be stored without their wording (``examples.texts``). Retired labels are
+    left out.
     """
-    remembered = predictor.fused.views.remembered if predictor.fused is not None else None
-    if remembered is None or not len(remembered):
+    examples, labels = snapshot.examples, snapshot.labels
+    if not len(examples):
         return None
-    now = remembered.refresh()
-    known = predictor.labels_now()
-    targets = remembered.targets(known.rows, len(known), now)
-    retired = set(predictor.live.book.changes.retired) if predictor.live is not None else set()
-    halves = len(predictor.model.heads)  # a sum of as many cosines
-    top = remembered.nearest(vectors, min(SHOWN, len(remembered)), now)
+    heads = len(predictor.model.heads)  # a similarity is a sum of as many cosines
+    top = examples.nearest(queries.vectors, min(MAX_NEIGHBOURS, len(examples)))
+    shown = _example_texts(predictor, snapshot, top.rows)
     return [
         [
             {
-                "text": remembered.text(row, now),
+                "text": shown.get(row),
                 "labels": [
-                    known.texts[label]
-                    for label in targets[row].indices.tolist()
-                    if known.ids[label] not in retired
+                    labels.texts[label]
+                    for label in examples.labels_of(row).tolist()
+                    if snapshot.allowed is None or snapshot.allowed[label]
                 ],
-                "score": round(score / halves, 6),
+                "score": round(score / heads, 6),
             }
             for row, score in zip(rows, scores, strict=True)
             if row >= 0
@@ -210,23 +208,37 @@ def neighbours(predictor: Predictor, vectors: torch.Tensor) -> list[list[dict[st
     ]
 
 
-def row_vectors(predictor: Predictor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Search vectors of trained and added labels, in the shape of the rows and (heads * dim)."""
-    trained = predictor.label_vectors(predictor.vector_heads[-1])
-    n = len(trained)
-    flat = rows.reshape(-1)
-    vectors = np.array(trained[np.minimum(flat, n - 1)], np.float32)
-    late = flat >= n
-    if late.any() and predictor.live is not None:
-        vectors[late] = predictor.live.refresh().vectors[flat[late] - n].cpu().numpy()
-    return vectors.reshape(*rows.shape, -1)
+def _example_texts(
+    predictor: Predictor, snapshot: Snapshot, rows: NDArray[np.int64]
+) -> dict[int, str]:
+    """Read the texts of some examples; those without a stored text are missing."""
+    examples, n = snapshot.examples, snapshot.examples.n_trained
+    wanted = [row for row in np.unique(rows).tolist() if row >= 0]
+    trained = examples.trained
+    found = {}
+    if trained is not None and trained.texts is not None:
+        found = {row: trained.texts[row] for row in wanted if row < n}
+    late = [row for row in wanted if row >= n]
+    if late and predictor.store is not None:
+        digests = [examples.stored.digests[row - n] for row in late]
+        texts = predictor.store.example_texts(digests)
+        found.update({row: shorten(text) for row, text in zip(late, texts, strict=True)})
+    return found
 
 
-def _kept(line: list[dict[str, Any]], question: Question) -> list[dict[str, Any]]:
-    """What one question asked for, of what was found for all of its group."""
-    kept = line[: question.k]
-    if question.threshold is not None:
-        kept = [label for label in kept if label["score"] >= question.threshold]
-    if question.explain:
-        return kept
-    return [{name: label[name] for name in label if name != "parts"} for label in kept]
+def _limits(
+    predictor: Predictor, question: Question, snapshot: Snapshot
+) -> NDArray[np.float64] | None:
+    if question.threshold is None:
+        return None
+    return predictor.thresholds(question.threshold, snapshot)
+
+
+def _kept(
+    line: list[dict[str, Any]], k: int, limits: NDArray[np.float64] | None
+) -> list[dict[str, Any]]:
+    """Cut what was found for a whole group to what one question asked for."""
+    kept = line[:k]
+    if limits is not None:
+        kept = [label for label in kept if label["score"] >= limits[label["row"]]]
+    return [{name: label[name] for name in label if name != "row"} for label in kept]
