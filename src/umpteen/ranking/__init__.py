@@ -1,0 +1,1 @@
+"""Retrieval, scoring and ranking of labels."""
