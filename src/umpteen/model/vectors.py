@@ -24,7 +24,7 @@ ROWS_AT_ONCE = 1 << 14
 
 def available_heads(model: Model) -> tuple[str, ...]:
     """The heads a prediction can be asked of, the best one last."""
-    single = tuple(name for name, part in HEAD_NAMES.items() if part in model.heads)
+    single = tuple(name for name in ("dual", "classifier") if name in model.heads)
     return (*single, "combined") if len(single) == 2 else single
 
 
@@ -36,7 +36,7 @@ def head_columns(model: Model, head: str) -> slice:
     """
     if head == "combined" or len(model.heads) == 1:
         return slice(0, model.dim * len(model.heads))
-    place = model.heads.index(HEAD_NAMES[head])
+    place = model.heads.index(head)
     return slice(place * model.dim, (place + 1) * model.dim)
 
 

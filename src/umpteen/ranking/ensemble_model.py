@@ -15,7 +15,8 @@ from umpteen.ranking.variants import Propensity, Variant
 
 FORMAT = 2
 FIELDS = {
-    "format", "model", "fitted_on", "propensity", "knn", "lexical_knn", "variants"
+    "format", "model", "fitted_on", "propensity", "knn", "lexical_knn", "similarity_floor",
+    "variants",
 }  # fmt: skip
 
 
@@ -39,6 +40,8 @@ class EnsembleModel:
     """Name of the model folder it was fitted for."""
     fitted_on: str
     """What the validation queries were, in words."""
+    similarity_floor: float = -math.inf
+    """Similarity of the nearest example below which an example is not similar."""
 
     @property
     def n_train(self) -> int:
@@ -80,6 +83,7 @@ class EnsembleModel:
                 "propensity": asdict(self.propensity),
                 "knn": asdict(self.knn),
                 "lexical_knn": asdict(self.lexical_knn),
+                "similarity_floor": _finite(self.similarity_floor),
                 "variants": [variant.as_json() for variant in self.variants],
             },
         )
@@ -107,6 +111,7 @@ class EnsembleModel:
                 _propensity(value["propensity"]),
                 _text(value["model"]),
                 _text(value["fitted_on"]),
+                _floor(value["similarity_floor"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, RunError) as error:
             raise RunError(f"{path} is damaged: {error}. Fit the ensemble again.") from error
@@ -125,6 +130,14 @@ def _propensity(value: Mapping[str, Any]) -> Propensity:
     if not (math.isfinite(found.a) and math.isfinite(found.b) and found.n_train >= 0):
         raise ValueError(f"propensity {dict(value)}")
     return found
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _floor(value: float | None) -> float:
+    return -math.inf if value is None else float(value)
 
 
 def _text(value: object) -> str:

@@ -1,0 +1,1 @@
+"""Lexical scorers: tf-idf, the sparse linear ranker, one-vs-rest and sparse top-k search."""

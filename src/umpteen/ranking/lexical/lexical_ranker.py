@@ -1,0 +1,104 @@
+"""Sparse linear ranker of labels over tf-idf vectors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.ranking.lexical.matrices import load_csr, round_to_half, save_csr
+from umpteen.ranking.lexical.ranker_training import LexicalConfig, train_weights
+from umpteen.ranking.lexical.sparse_topk import prune_postings
+from umpteen.ranking.lexical.sparsity import initial_weights
+from umpteen.ranking.lexical.vectorizer import Vectorizer
+
+
+@dataclass(frozen=True)
+class LexicalRanker:
+    """Scores of all labels from the terms of a text: ``vectorizer.transform(texts) @ weights``."""
+
+    vectorizer: Vectorizer
+    weights: sp.csr_matrix
+    """(V, L)."""
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels, L."""
+        return int(self.weights.shape[1])
+
+    @classmethod
+    def fit(
+        cls,
+        texts: Sequence[str],
+        targets: sp.csr_matrix,
+        label_texts: Sequence[str],
+        *,
+        vectorizer: Vectorizer | None = None,
+        filters: NDArray[np.int64] | None = None,
+        config: LexicalConfig = LexicalConfig(),  # noqa: B008 - frozen
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        seconds: float = 120.0,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> tuple[LexicalRanker, sp.csr_matrix]:
+        """Fit the vectorizer and the weights.
+
+        The initial weights of a label are the sum of the tf-idf vectors of its training texts and
+        of its own text. Each round mines the best-scored labels of every text, lets those labels
+        weigh the text's terms, and minimizes a softmax loss over positives and mined labels.
+
+        Args:
+            texts: N training texts.
+            targets: (N, L) positives.
+            label_texts: L texts.
+            vectorizer: A fitted vectorizer; None fits one on texts and label texts.
+            filters: (M, 2) pairs (text, label) that are neither positive nor negative.
+            config: Hyperparameters.
+            seed: Seed of the order in which hard negatives are mined.
+            device: Where to mine and to train.
+            seconds: Training time; it ends after the step that passes this limit.
+            log: Called with progress lines.
+
+        Returns:
+            The ranker, and the tf-idf vectors (N, V) of the training texts.
+        """
+        until = time.monotonic() + seconds
+        if vectorizer is None:
+            vectorizer = Vectorizer.fit([*texts, *label_texts])
+        queries = vectorizer.transform(texts)
+        labels = vectorizer.transform(label_texts)
+        first = initial_weights(queries, targets, labels, config.max_weights)
+        weights = train_weights(queries, targets, first, filters, config, seed, device, until, log)
+        kept = np.abs(weights.data) >= config.min_weight
+        weights.data = round_to_half(np.where(kept, weights.data, 0.0))
+        weights.eliminate_zeros()
+        by_term = prune_postings(sp.csr_matrix(weights.T), config.postings_limit(len(label_texts)))
+        return cls(vectorizer, by_term), queries
+
+    def save(self, folder: Path) -> None:
+        """Write vectorizer and weights into an existing folder."""
+        self.vectorizer.save(folder)
+        save_csr(self.weights, folder)
+
+    @classmethod
+    def load(cls, folder: Path, n_labels: int) -> LexicalRanker:
+        """Read what ``save`` wrote.
+
+        Args:
+            folder: The folder.
+            n_labels: Expected number of labels.
+
+        Returns:
+            The ranker.
+
+        Raises:
+            RunError: If a file is missing or the sizes do not match.
+        """
+        vectorizer = Vectorizer.load(folder)
+        return cls(vectorizer, load_csr(folder, (vectorizer.size, n_labels)))

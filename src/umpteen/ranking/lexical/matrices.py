@@ -1,0 +1,113 @@
+"""Row operations on CSR matrices that scipy lacks or does slowly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from umpteen.errors import RunError
+
+
+def row_numbers(matrix: sp.csr_matrix) -> NDArray[np.int64]:
+    """Return (nnz,) the row of each stored value."""
+    return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+def count_terms(
+    rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
+) -> sp.csr_matrix:
+    """Count how often each (row, column) occurs; columns of the result are sorted."""
+    width = np.int64(max(1, shape[1]))
+    keys = rows * width + columns
+    keys.sort()
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    keys = keys[starts]
+    counts = np.diff(starts, append=len(rows)).astype(np.float32)
+    indptr = np.searchsorted(keys, np.arange(shape[0] + 1) * width)
+    return sp.csr_matrix((counts, keys % width, indptr), shape=shape)
+
+
+def keep_largest(matrix: sp.csr_matrix, max_per_row: int) -> sp.csr_matrix:
+    """Keep the values of largest magnitude in each row; ties keep the first stored ones."""
+    counts = np.diff(matrix.indptr)
+    if not len(counts) or counts.max() <= max_per_row:
+        return matrix
+    long = counts > max_per_row
+    rows = row_numbers(matrix)
+    kept = ~long[rows]
+    places = np.flatnonzero(~kept)
+    # Bits of non-negative floats are ordered like the floats. One int64 sort, no argsort.
+    sizes = np.abs(matrix.data[places].astype(np.float32)).view(np.int32).astype(np.int64)
+    owners = rows[places]
+    keys = (owners << 32) | (0x7FFFFFFF - sizes)
+    starts = np.cumsum(counts[long]) - counts[long]
+    thresholds = np.zeros(len(counts), np.int64)
+    ordered = np.sort(keys)
+    thresholds[long] = 0x7FFFFFFF - (ordered[starts + max_per_row - 1] & 0xFFFFFFFF)
+    above = sizes > thresholds[owners]
+    tied = sizes == thresholds[owners]
+    room = max_per_row - np.bincount(owners[above], minlength=len(counts))
+    before = np.cumsum(tied) - tied
+    first = np.zeros(len(counts), np.int64)
+    first[long] = before[starts]
+    kept[places] = above | (tied & (before - first[owners] < room[owners]))
+    indptr = np.concatenate([[0], np.cumsum(np.minimum(counts, max_per_row))])
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def unit_rows(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Scale every row to length one; rows of zeros stay as they are."""
+    data = matrix.data.astype(np.float64)
+    if matrix.shape[0] == 1:
+        length = np.sqrt(data @ data)
+        scaled = data / max(length, 1e-150)
+    else:
+        squares = np.bincount(row_numbers(matrix), weights=data * data, minlength=matrix.shape[0])
+        scaled = data / np.repeat(np.sqrt(np.maximum(squares, 1e-300)), np.diff(matrix.indptr))
+    parts = (scaled.astype(np.float32), matrix.indices, matrix.indptr)
+    return sp.csr_matrix(parts, shape=matrix.shape)
+
+
+def save_csr(matrix: sp.csr_matrix, folder: Path) -> None:
+    """Write a matrix into an existing folder; values in half precision."""
+    np.save(folder / "weights.npy", matrix.data.astype(np.float16), allow_pickle=False)
+    for name in ("indices", "indptr"):
+        np.save(folder / f"{name}.npy", getattr(matrix, name), allow_pickle=False)
+
+
+def load_csr(folder: Path, shape: tuple[int, int]) -> sp.csr_matrix:
+    """Read what ``save_csr`` wrote.
+
+    Args:
+        folder: The folder.
+        shape: The expected shape.
+
+    Returns:
+        The matrix, values in single precision.
+
+    Raises:
+        RunError: If a file is missing or does not match the shape.
+    """
+    try:
+        data, indices, indptr = (
+            np.load(folder / f"{name}.npy", allow_pickle=False)
+            for name in ("weights", "indices", "indptr")
+        )
+        matrix = sp.csr_matrix((data.astype(np.float32), indices, indptr), shape=shape)
+        matrix.check_format(full_check=True)
+        if not np.isfinite(matrix.data).all():
+            raise ValueError("a weight is not finite")
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise RunError(
+            f"{folder} is damaged ({error}); run `umpteen fit-ensemble` again"
+        ) from error
+    return matrix
+
+
+def round_to_half(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round to half precision, in which weights are saved; values beyond its range are clipped."""
+    limit = float(np.finfo(np.float16).max)
+    return np.clip(values, -limit, limit).astype(np.float16).astype(np.float32)

@@ -1,0 +1,147 @@
+"""Scores of (text, label) pairs as one linear map of the labels' sparse weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+TABLE_ENTRIES = 16 << 20
+"""Entries of the table from (label, term) to the position of a weight, some labels at a time."""
+
+
+@dataclass(frozen=True)
+class PairFeatures:
+    """A sparse matrix (P, W): entry (p, j) is the value in pair p's text of the term of weight j.
+
+    ``times(weights.data)`` equals ``queries[rows].multiply(weights[labels]).sum(axis=1)``;
+    ``transposed_times`` is the transpose, which gradients need. On the CPU both are scipy products,
+    on another device a gather with a sum per pair and a scatter.
+    """
+
+    values: torch.Tensor
+    """(E,) values of terms, grouped by pair."""
+    positions: torch.Tensor
+    """(E,) positions of weights."""
+    starts: torch.Tensor
+    """(P + 1,) where each pair begins."""
+    n_weights: int
+    _matrix: list[sp.csr_matrix] = field(default_factory=list)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether scipy multiplies."""
+        return self.values.device.type == "cpu"
+
+    def _host(self) -> sp.csr_matrix:
+        if not self._matrix:
+            shape = (len(self.starts) - 1, self.n_weights)
+            parts = (self.values.numpy(), self.positions.numpy(), self.starts.numpy())
+            self._matrix.append(sp.csr_matrix(parts, shape=shape, copy=False))
+        return self._matrix[0]
+
+    def times(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return (P,) scores."""
+        if self.on_host:
+            return torch.from_numpy(self._host() @ weights.numpy())
+        return gather_scores(self.values, self.positions, self.starts, weights)
+
+    def transposed_times(self, slopes: torch.Tensor) -> torch.Tensor:
+        """Return (W,) the gradient of the weights from the slopes (P,) of the scores."""
+        if self.on_host:
+            return torch.from_numpy(self._host().T @ slopes.numpy())
+        return scatter_slopes(self.values, self.positions, self.starts, slopes, self.n_weights)
+
+    def squares(self) -> torch.Tensor:
+        """Return (W,) the sum of squares of each column: the curvature of each weight."""
+        sums = torch.zeros(self.n_weights, dtype=self.values.dtype, device=self.values.device)
+        return sums.index_add_(0, self.positions, self.values * self.values)
+
+
+def gather_scores(
+    values: torch.Tensor, positions: torch.Tensor, starts: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Compute ``PairFeatures.times`` on any device."""
+    pairs = torch.arange(len(starts) - 1, device=values.device)
+    owner = torch.repeat_interleave(pairs, starts.diff(), output_size=len(values))
+    sums = torch.zeros(len(pairs), dtype=weights.dtype, device=values.device)
+    return sums.index_add_(0, owner, values * weights[positions])
+
+
+def scatter_slopes(
+    values: torch.Tensor,
+    positions: torch.Tensor,
+    starts: torch.Tensor,
+    slopes: torch.Tensor,
+    n_weights: int,
+) -> torch.Tensor:
+    """Compute ``PairFeatures.transposed_times`` on any device."""
+    each = torch.repeat_interleave(slopes, starts.diff(), output_size=len(values))
+    sums = torch.zeros(n_weights, dtype=slopes.dtype, device=values.device)
+    return sums.index_add_(0, positions, values * each)
+
+
+def pair_features(
+    queries: sp.csr_matrix,
+    weights: sp.csr_matrix,
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    *,
+    device: torch.device | str = "cpu",
+) -> PairFeatures:
+    """Build the map for pairs sorted by label.
+
+    Args:
+        queries: (N, V).
+        weights: (L, V); only its sparsity pattern is used.
+        rows: (P,) texts.
+        labels: (P,) non-decreasing.
+        device: Where it will be used.
+
+    Returns:
+        The map.
+    """
+    values, positions, lengths = [], [], [np.zeros(0, np.int64)]
+    for some, table, first in _tables(weights, labels):
+        own = queries[rows[some]]
+        counts = np.diff(own.indptr)
+        offsets = (labels[some] - first) * np.int64(weights.shape[1])
+        found = table[np.repeat(offsets, counts) + own.indices]
+        kept = found >= 0
+        before = np.concatenate([[0], np.cumsum(kept)])
+        values.append(own.data[kept].astype(np.float32, copy=False))
+        positions.append(found[kept])
+        lengths.append(np.diff(before[own.indptr]))
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    index = np.int32 if starts[-1] < 2**31 else np.int64
+    flat = np.concatenate([np.zeros(0, np.int32), *positions]).astype(index)
+    return PairFeatures(
+        torch.from_numpy(np.concatenate([np.zeros(0, np.float32), *values])).to(device),
+        torch.from_numpy(flat).to(device),
+        torch.from_numpy(starts.astype(index)).to(device),
+        weights.nnz,
+    )
+
+
+def _tables(
+    weights: sp.csr_matrix, labels: NDArray[np.int64]
+) -> Iterator[tuple[slice, NDArray[np.int32], int]]:
+    """Yield some pairs, the table from (label, term) to weight positions, and the first label."""
+    n_labels, n_terms = weights.shape
+    each = max(1, TABLE_ENTRIES // max(1, n_terms))
+    table = np.full(min(each, n_labels) * n_terms, -1, np.int32)
+    for first in range(0, n_labels, each):
+        last = min(n_labels, first + each)
+        start, stop = np.searchsorted(labels, [first, last])
+        if start == stop:
+            continue
+        begin, end = int(weights.indptr[first]), int(weights.indptr[last])
+        own = np.repeat(np.arange(last - first), np.diff(weights.indptr[first : last + 1]))
+        keys = own * np.int64(n_terms) + weights.indices[begin:end]
+        table[keys] = np.arange(begin, end, dtype=np.int32)
+        yield slice(int(start), int(stop)), table, first
+        table[keys] = -1

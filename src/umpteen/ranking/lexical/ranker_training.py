@@ -1,0 +1,170 @@
+"""Train the weights of the lexical ranker against mined hard negatives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.ranking.lexical.descent import DescentResult, Pairs, descend
+from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
+from umpteen.ranking.lexical.matrices import keep_largest
+from umpteen.ranking.lexical.sparsity import find_sorted, values_at, widen
+
+SCALE = 20.0
+"""Length of a label's initial weights; tf-idf vectors have length one."""
+MIN_TERMS = 32
+MIN_CANDIDATES = 20
+
+
+@dataclass(frozen=True)
+class LexicalConfig:
+    """Hyperparameters of the lexical ranker."""
+
+    candidates: int = 40
+    """Hard negatives mined per text and round; down to ``MIN_CANDIDATES`` for long texts."""
+    steps: tuple[int, ...] = (15, 40)
+    """Descent steps of each round."""
+    decay: float = 0.02
+    """Strength of the pull to the initial weights."""
+    widening: int = 8
+    """Hard negatives of a text that get weights for its terms."""
+    max_weights: int = 16 << 20
+    """Weights of all labels together; frequent labels lose their smallest first."""
+    max_products: int = 192 << 20
+    """Products of term and weight in one step; beyond it texts keep their largest terms."""
+    min_weight: float = 0.02
+    """Smaller weights are dropped."""
+    max_postings: int = 1000
+    """Labels kept per term, those of largest weight, where there are many labels."""
+    many_labels: int = 16384
+    """Number of labels above which ``max_postings`` applies."""
+
+    def postings_limit(self, n_labels: int) -> int | None:
+        """Return the limit on labels per term; None keeps all."""
+        return self.max_postings if n_labels > self.many_labels else None
+
+
+def train_weights(
+    queries: sp.csr_matrix,
+    targets: sp.csr_matrix,
+    first: sp.csr_matrix,
+    filters: NDArray[np.int64] | None,
+    config: LexicalConfig,
+    seed: int,
+    device: torch.device | str,
+    until: float,
+    log: Callable[[str], None],
+) -> sp.csr_matrix:
+    """Scale and train the initial weights (L, V); see ``LexicalRanker.fit``."""
+    n = queries.shape[0]
+    candidates, max_terms = training_size(
+        config, n, queries.nnz / max(1, n), targets.nnz / max(1, n)
+    )
+    queries = keep_largest(queries, max_terms)
+    anchor = first * np.float32(SCALE)
+    weights = anchor
+    # Random order: when time runs out, the texts with hard negatives are a random sample.
+    order = np.random.default_rng([seed, 1]).permutation(n)
+    shuffled = queries[order]
+    near = np.full((n, 0), -1, np.int64)
+    for number, steps in enumerate(config.steps):
+        name = f"Lexical ranker: round {number + 1} of {len(config.steps)}"
+        left = until - time.monotonic()
+        if left <= 0:
+            log(f"{name} skipped, no time left")
+            break
+        # Mining takes at most half of the time left.
+        by_term = sp.csr_matrix(weights.T)
+        halfway = until - left / 2
+        found = mine_hard_negatives(shuffled, by_term, candidates, device=device, until=halfway)
+        fresh = np.full((n, found.shape[1]), -1, np.int64)
+        fresh[order[: len(found)]] = found
+        near = np.concatenate([near[:, : candidates // 2], fresh], axis=1)
+        pattern = widen(weights, queries, fresh[:, : config.widening], config.max_weights)
+        result = descend(
+            queries,
+            pattern,
+            values_at(anchor, pattern),
+            pattern.data,
+            training_pairs(targets, near, filters),
+            steps=steps,
+            decay=config.decay,
+            device=device,
+            until=until,
+        )
+        weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
+        log(_report(name, result, steps, len(found), n))
+    return weights
+
+
+def _report(name: str, result: DescentResult, steps: int, mined: int, n: int) -> str:
+    line = (
+        f"{name}: loss {result.initial_loss / max(1, n):.4f} to {result.loss / max(1, n):.4f} "
+        f"per text in {result.steps} of {steps} steps"
+    )
+    if mined < n:
+        line += f"; warning: hard negatives for {mined:,} of {n:,} texts only, out of time"
+    if result.stopped_by == "time":
+        line += "; warning: stopped by the time limit"
+    elif result.stopped_by == "divergence":
+        line += "; warning: diverged, initial weights kept"
+    elif result.converged:
+        line += "; converged"
+    return line
+
+
+def training_size(config: LexicalConfig, n: int, terms: float, positives: float) -> tuple[int, int]:
+    """Choose hard negatives per text and terms per text within ``max_products``.
+
+    Args:
+        config: Hyperparameters.
+        n: Texts.
+        terms: Terms of a text, on average.
+        positives: Positives of a text, on average.
+
+    Returns:
+        Candidates, then terms.
+
+    Example:
+        >>> training_size(LexicalConfig(), 10_000, 20, 3)  # a limit far above 20 terms
+        (40, 319)
+        >>> training_size(LexicalConfig(), 100_000, 300, 5)
+        (20, 57)
+    """
+    room = config.max_products / max(1, n)
+    # The second round adds half of the first round's candidates.
+    fitting = int((room / max(1.0, terms) - positives) / 1.5)
+    candidates = max(min(MIN_CANDIDATES, config.candidates), min(config.candidates, fitting))
+    return candidates, max(MIN_TERMS, int(room / (1.5 * candidates + positives)))
+
+
+def training_pairs(
+    targets: sp.csr_matrix, near: NDArray[np.int64], filters: NDArray[np.int64] | None
+) -> Pairs:
+    """Join positives and hard negatives of the texts that have hard negatives.
+
+    Args:
+        targets: (N, L).
+        near: (N, K) labels, -1 for padding.
+        filters: (M, 2) pairs (text, label) to leave out.
+
+    Returns:
+        Pairs sorted by text, then label.
+    """
+    n, n_labels = targets.shape
+    width = np.int64(n_labels)
+    own = sp.csr_matrix(targets).tocoo()
+    mined = np.asarray((near >= 0).any(axis=1))
+    own_kept = mined[own.row]
+    positives = np.sort(own.row[own_kept] * width + own.col[own_kept])
+    keys = (np.arange(n)[:, None] * width + near)[near >= 0]
+    keys = np.unique(np.concatenate([keys, positives]))
+    if filters is not None and len(filters):
+        keys = keys[~np.isin(keys, filters[:, 0] * width + filters[:, 1])]
+    return Pairs(keys // width, keys % width, find_sorted(keys, positives)[1])

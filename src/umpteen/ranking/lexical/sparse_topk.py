@@ -1,0 +1,169 @@
+"""Sparse products, their top-k and look-ups, in work proportional to the postings.
+
+On the CPU a product is a CSR matrix. On another device the weights stay there as CSR and a product
+is a dense block of scores; the three functions accept both.
+"""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
+from umpteen.ranking.lexical.matrices import keep_largest
+
+SCRATCH_VALUES = 4 << 20
+"""Values of the dense block that ``look_up`` scatters into and clears."""
+PADDED_VALUES = 4 << 20
+"""Values of the padded blocks of ``top_k_of_rows``."""
+
+
+def prune_postings(weights: sp.csr_matrix, max_postings: int | None) -> sp.csr_matrix:
+    """Keep the ``max_postings`` weights of largest magnitude of each term; None keeps all."""
+    return weights if max_postings is None else keep_largest(weights, max_postings)
+
+
+@overload
+def product(queries: sp.csr_matrix, weights: DeviceMatrix) -> DeviceScores: ...
+@overload
+def product(queries: sp.csr_matrix, weights: sp.csr_matrix) -> sp.csr_matrix: ...
+def product(
+    queries: sp.csr_matrix, weights: sp.csr_matrix | DeviceMatrix
+) -> sp.csr_matrix | DeviceScores:
+    """Multiply queries (B, V) with weights (V, L).
+
+    Args:
+        queries: CSR on the host.
+        weights: CSR on the host, or a ``DeviceMatrix``.
+
+    Returns:
+        (B, L): CSR with columns in any order, or ``DeviceScores``. The caller bounds B where
+        weights are on a device: the block is dense there.
+    """
+    if isinstance(weights, DeviceMatrix):
+        return weights.product(queries)
+    return queries @ weights
+
+
+@overload
+def top_k_of_rows(scores: DeviceScores, k: int) -> tuple[torch.Tensor, torch.Tensor]: ...
+@overload
+def top_k_of_rows(
+    scores: sp.csr_matrix, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]: ...
+def top_k_of_rows(scores: sp.csr_matrix | DeviceScores, k: int) -> Any:
+    """Find the k best positive scores of each row; ties go to the smaller column.
+
+    Args:
+        scores: (B, L) from ``product``.
+        k: How many.
+
+    Returns:
+        (B, k) columns, best first, -1 where fewer are above 0, and their scores, -inf there.
+        Tensors on the device for ``DeviceScores``.
+    """
+    if isinstance(scores, DeviceScores):
+        return scores.top_k(k)
+    n = scores.shape[0]
+    rows = np.full((n, k), -1, np.int64)
+    best = np.full((n, k), -np.inf, np.float32)
+    if not scores.nnz or not k:
+        return rows, best
+    counts = np.diff(scores.indptr)
+    order = np.argsort(counts, kind="stable")
+    start = int(np.searchsorted(counts[order], 1))
+    while start < n:
+        # Rows of similar length share a block: padding at most doubles the work.
+        width = max(k, 2 * int(counts[order[start]]))
+        stop = int(np.searchsorted(counts[order], width, side="right"))
+        stop = min(stop, start + max(1, PADDED_VALUES // width))
+        chosen = order[start:stop]
+        rows[chosen], best[chosen] = _padded_top_k(scores, chosen, k)
+        start = stop
+    return rows, best
+
+
+@overload
+def look_up(scores: DeviceScores, rows: NDArray[np.int64] | torch.Tensor) -> torch.Tensor: ...
+@overload
+def look_up(scores: sp.csr_matrix, rows: NDArray[np.int64]) -> NDArray[np.float32]: ...
+def look_up(scores: sp.csr_matrix | DeviceScores, rows: Any) -> Any:
+    """Return (B, K) ``scores[b, rows[b, j]]``; 0 where nothing is stored or the row is -1.
+
+    Args:
+        scores: (B, L) from ``product``; columns in any order, no duplicates.
+        rows: (B, K) columns to read, -1 for padding. Columns at or above L read as 0.
+
+    Returns:
+        Float32; a tensor on the device for ``DeviceScores``.
+    """
+    if isinstance(scores, DeviceScores):
+        return scores.look_up(rows)
+    n_columns = scores.shape[1]
+    wanted = np.asarray(rows)
+    if not n_columns or not scores.nnz:
+        return np.zeros(wanted.shape, np.float32)
+    there = (wanted >= 0) & (wanted < n_columns)
+    step = max(1, SCRATCH_VALUES // n_columns)
+    found = np.empty(wanted.shape, np.float32)
+    scratch = np.zeros(min(step, len(wanted)) * n_columns, np.float32)
+    for start in range(0, len(wanted), step):
+        stop = min(len(wanted), start + step)
+        begin, end = scores.indptr[start], scores.indptr[stop]
+        offsets = np.arange(stop - start) * n_columns
+        at = np.repeat(offsets, np.diff(scores.indptr[start : stop + 1]))
+        at += scores.indices[begin:end]
+        scratch[at] = scores.data[begin:end]
+        found[start:stop] = scratch[np.where(there[start:stop], wanted[start:stop], 0)
+                                    + offsets[:, None]]  # fmt: skip
+        scratch[at] = 0.0
+    found[~there] = 0.0
+    return found
+
+
+def nearest_texts(
+    queries: sp.csr_matrix, stored: sp.csr_matrix | DeviceMatrix, k: int
+) -> tuple[Any, Any]:
+    """Find the k nearest stored texts by cosine of tf-idf vectors.
+
+    Args:
+        queries: (B, V) rows of length one.
+        stored: (V, M) from ``inverted_index``, on the host or a device.
+        k: How many.
+
+    Returns:
+        As ``top_k_of_rows``; texts without a common term are never found.
+    """
+    return top_k_of_rows(product(queries, stored), k)
+
+
+def inverted_index(text_matrix: sp.csr_matrix, max_postings: int | None = None) -> sp.csr_matrix:
+    """Transpose (M, V) tf-idf rows to (V, M), keeping the largest values of each term."""
+    return prune_postings(sp.csr_matrix(text_matrix.T), max_postings)
+
+
+def _padded_top_k(
+    scores: sp.csr_matrix, chosen: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Find the top k of some rows, laid out as a dense (rows, width) block of integer keys."""
+    starts, counts = scores.indptr[chosen], np.diff(scores.indptr)[chosen]
+    width = max(k, int(counts.max()))
+    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    source = np.repeat(starts, counts) + within
+    values = scores.data[source].astype(np.float32, copy=False)
+    keys = (values.view(np.int32).astype(np.int64) << 32) | (
+        0xFFFFFFFF - scores.indices[source].astype(np.int64)
+    )
+    # Keys of positive scores are ordered by score, then by the smaller column; others are 0.
+    block = np.zeros(len(chosen) * width, np.int64)
+    block[np.repeat(np.arange(len(chosen)) * width, counts) + within] = np.where(
+        values > 0, keys, 0
+    )
+    best = torch.topk(torch.from_numpy(block).view(len(chosen), width), k, dim=1).values.numpy()
+    columns = np.where(best > 0, 0xFFFFFFFF - (best & 0xFFFFFFFF), -1)
+    found = (best >> 32).astype(np.int32).view(np.float32)
+    return columns, np.where(best > 0, found, np.float32(-np.inf))

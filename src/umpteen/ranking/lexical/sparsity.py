@@ -1,0 +1,91 @@
+"""Sparsity patterns of label weights: initial weights, pruning to a budget, widening."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from umpteen.ranking.lexical.matrices import keep_largest, row_numbers, unit_rows
+
+
+def initial_weights(
+    queries: sp.csr_matrix, targets: sp.csr_matrix, labels: sp.csr_matrix, max_weights: int
+) -> sp.csr_matrix:
+    """Return (L, V) unit rows: the sum of a label's training texts and its own text.
+
+    Args:
+        queries: (N, V) tf-idf rows of the training texts.
+        targets: (N, L) positives.
+        labels: (L, V) tf-idf rows of the label texts.
+        max_weights: Weights of all labels together; see ``prune_to_budget``.
+
+    Returns:
+        Rows of length one.
+    """
+    ones = sp.csr_matrix(
+        (np.ones(targets.nnz, np.float32), targets.indices, targets.indptr), shape=targets.shape
+    )
+    sums = sp.csr_matrix(ones.T @ queries + labels, dtype=np.float32)
+    return unit_rows(prune_to_budget(sums, max_weights))
+
+
+def prune_to_budget(matrix: sp.csr_matrix, max_values: int) -> sp.csr_matrix:
+    """Keep the largest values of each row under one limit per row, the largest that fits."""
+    lengths = np.diff(matrix.indptr)
+    limit = int(lengths.max(initial=0))
+    if matrix.nnz > max_values:
+        # sum(min(length, limit)) increases with the limit: bisection.
+        limit, high = 1, int(lengths.max())
+        while limit < high:
+            middle = (limit + high + 1) // 2
+            fits = np.minimum(lengths, middle).sum() <= max_values
+            limit, high = (middle, high) if fits else (limit, middle - 1)
+    kept = keep_largest(matrix, limit)
+    kept.sort_indices()
+    return kept
+
+
+def widen(
+    weights: sp.csr_matrix,
+    queries: sp.csr_matrix,
+    hard_negatives: NDArray[np.int64],
+    max_weights: int,
+) -> sp.csr_matrix:
+    """Add entries of nearly 0 for the terms of texts of which a label is a hard negative.
+
+    Args:
+        weights: (L, V).
+        queries: (N, V).
+        hard_negatives: (N, K) labels, -1 for padding.
+        max_weights: As in ``initial_weights``.
+
+    Returns:
+        (L, V) with sorted columns.
+    """
+    place, rank = np.nonzero(hard_negatives >= 0)
+    ones = np.full(len(place), np.float32(1e-6))
+    shape = (weights.shape[0], queries.shape[0])
+    pairs = sp.csr_matrix((ones, (hard_negatives[place, rank], place)), shape=shape)
+    wide = sp.csr_matrix(weights + pairs @ queries, dtype=np.float32)
+    return prune_to_budget(wide, max_weights)
+
+
+def values_at(matrix: sp.csr_matrix, pattern: sp.csr_matrix) -> NDArray[np.float32]:
+    """Return (W,) the matrix's values where the pattern has entries; columns must be sorted."""
+    width = np.int64(matrix.shape[1])
+    own, wanted = (row_numbers(one) * width + one.indices for one in (matrix, pattern))
+    values = np.zeros(pattern.nnz, np.float32)
+    places, found = find_sorted(own, wanted)
+    values[places[found]] = matrix.data[found]
+    return values
+
+
+def find_sorted(
+    keys: NDArray[np.int64], among: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the positions of keys in a sorted array, and which of the keys are in it."""
+    places = np.searchsorted(among, keys)
+    found = places < len(among)
+    found[found] = among[places[found]] == keys[found]
+    return places, found

@@ -1,0 +1,215 @@
+"""Descent on pair scores: the linear map, its gradient, the optimum, convergence, devices."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from umpteen.ranking.lexical import hard_negatives as mining
+from umpteen.ranking.lexical import pair_features as features_module
+from umpteen.ranking.lexical.descent import Pairs, PairSoftmax, descend, largest_eigenvalues
+from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
+from umpteen.ranking.lexical.pair_features import (
+    PairFeatures,
+    gather_scores,
+    pair_features,
+    scatter_slopes,
+)
+from umpteen.ranking.lexical.ranker_training import LexicalConfig, train_weights
+
+RNG = np.random.default_rng(8)
+ROWS = np.array([0, 0, 0, 1, 1, 3, 3, 6, 6, 6])
+LABELS = np.array([0, 1, 4, 0, 2, 2, 3, 0, 1, 4])
+POSITIVE = np.array([1, 0, 1, 0, 0, 1, 0, 0, 1, 0], bool)
+PAIRS = Pairs(ROWS, LABELS, POSITIVE)
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
+
+
+def sparse(n, m, share=0.5):
+    dense = np.where(RNG.random((n, m)) < share, RNG.random((n, m)) + 0.1, 0)
+    return sp.csr_matrix(dense.astype(np.float32))
+
+
+def by_label():
+    order = np.argsort(LABELS, kind="stable")
+    return ROWS[order], LABELS[order]
+
+
+@pytest.mark.parametrize("entries", [1, 25, 1 << 20])
+def test_features_times_weights_are_the_scores_of_pairs(entries, monkeypatch):
+    monkeypatch.setattr(features_module, "TABLE_ENTRIES", entries)
+    queries, weights = sparse(7, 11), sparse(5, 11)
+    rows, labels = by_label()
+    made = pair_features(queries, weights, rows, labels)
+    scores = made.times(torch.from_numpy(weights.data))
+    np.testing.assert_allclose(scores, (queries @ weights.T).toarray()[rows, labels], rtol=1e-5)
+    slopes = RNG.random(len(rows)).astype(np.float32)
+    expected = np.zeros((5, 11))
+    np.add.at(expected, labels, slopes[:, None] * queries.toarray()[rows])
+    transposed = made.transposed_times(torch.from_numpy(slopes)).numpy()
+    np.testing.assert_allclose(transposed, expected[weights.nonzero()], rtol=1e-5)
+    squares = np.zeros((5, 11))
+    np.add.at(squares, labels, queries.toarray()[rows] ** 2)
+    np.testing.assert_allclose(made.squares(), squares[weights.nonzero()], rtol=1e-5)
+
+
+def test_gather_and_scatter_equal_the_sparse_product_in_double():
+    rows, labels = by_label()
+    weights = sparse(5, 11)
+    made = pair_features(sparse(7, 11), weights, rows, labels)
+    wide = PairFeatures(made.values.double(), made.positions, made.starts, made.n_weights)
+    given = torch.from_numpy(RNG.normal(size=weights.nnz))
+    slopes = torch.from_numpy(RNG.normal(size=len(rows)))
+    parts = (wide.values, wide.positions, wide.starts)
+    torch.testing.assert_close(gather_scores(*parts, given), wide.times(given))
+    torch.testing.assert_close(
+        scatter_slopes(*parts, slopes, wide.n_weights), wide.transposed_times(slopes)
+    )
+
+
+def plain_loss(scores):
+    total = 0.0
+    for query in np.unique(ROWS):
+        own, right = scores[query == ROWS], POSITIVE[query == ROWS]
+        if right.any():
+            each = own[right] - torch.logsumexp(own, 0)
+            total = total - each.mean() * np.sqrt(right.sum())
+    return total
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 50.0])
+def test_loss_and_slopes_equal_a_loop(scale):
+    scores = torch.from_numpy(scale * RNG.normal(size=len(ROWS))).requires_grad_()
+    expected = plain_loss(scores)
+    (expected_slopes,) = torch.autograd.grad(expected, scores)
+    loss, slopes = PairSoftmax(PAIRS).loss_and_slopes(scores.detach())
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(slopes, expected_slopes, rtol=1e-6, atol=1e-6)
+
+
+def objective(values, queries, pattern, anchor, decay):
+    weights = torch.zeros(pattern.shape, dtype=torch.float64)
+    weights[pattern.nonzero()] = values
+    scores = (torch.from_numpy(queries.toarray()).double() @ weights.T)[ROWS, LABELS]
+    return plain_loss(scores) + decay / 2 * ((values - torch.from_numpy(anchor)) ** 2).sum()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_descent_converges_to_the_minimum(device):
+    queries, pattern = sparse(7, 11), sparse(5, 11)
+    anchor = pattern.data.copy()
+    done = descend(
+        queries, pattern, anchor, np.zeros_like(anchor), PAIRS, steps=400, decay=0.1, device=device
+    )
+    assert done.converged
+    assert done.steps < 400
+    values = torch.from_numpy(done.weights).double().requires_grad_()
+    value = objective(values, queries, pattern, anchor, 0.1)
+    (slope,) = torch.autograd.grad(value, values)
+    assert slope.abs().max() < 1e-2
+    assert done.loss == pytest.approx(float(value.detach()), rel=1e-5)
+    start = torch.zeros(len(anchor), dtype=torch.float64)
+    assert done.initial_loss == pytest.approx(
+        float(objective(start, queries, pattern, anchor, 0.1)), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-12, 1e-3, 1e3, 1e6])
+@pytest.mark.parametrize("steps", [1, 3, 30])
+@pytest.mark.parametrize("positive", ["some", "all", "none"])
+def test_the_loss_never_rises_and_nothing_is_nan(scale, steps, positive):
+    queries, pattern = sparse(7, 11) * np.float32(scale), sparse(5, 11)
+    which = {"some": POSITIVE, "all": POSITIVE | True, "none": POSITIVE & False}[positive]
+    start = (RNG.normal(size=pattern.nnz) * 3).astype(np.float32)
+    pairs = Pairs(ROWS, LABELS, which)
+    done = descend(queries, pattern, start, start, pairs, steps=steps, decay=0.02)
+    assert np.isfinite(done.weights).all()
+    assert np.isfinite(done.loss)
+    assert done.loss <= done.initial_loss
+
+
+def test_a_step_that_is_too_long_is_shortened(monkeypatch):
+    from umpteen.ranking.lexical import descent
+
+    real = descent.largest_eigenvalues
+
+    def too_small(*args):
+        found, settled = real(*args)
+        return found / 1e4, settled
+
+    monkeypatch.setattr(descent, "largest_eigenvalues", too_small)
+    queries, pattern = sparse(7, 11), sparse(5, 11)
+    start = np.zeros(pattern.nnz, np.float32)
+    done = descend(queries, pattern, start, start, PAIRS, steps=60, decay=0.02)
+    assert done.loss < done.initial_loss
+
+
+def test_descent_stops_in_time():
+    queries, pattern = sparse(7, 11), sparse(5, 11)
+    data = pattern.data
+    done = descend(queries, pattern, data, data, PAIRS, steps=50, decay=0.1, until=-1.0)
+    assert (done.steps, done.stopped_by, done.converged) == (1, "time", False)
+    none = Pairs(ROWS[:0], LABELS[:0], POSITIVE[:0])
+    done = descend(queries, pattern, data, data, none, steps=50, decay=0.1)
+    assert done.steps == 0
+    np.testing.assert_array_equal(done.weights, data)
+
+
+def test_eigenvalues_are_those_of_each_labels_pairs():
+    queries, weights = sparse(7, 11), sparse(5, 11, 0.9)
+    rows, labels = by_label()
+    made = pair_features(queries, weights, rows, labels)
+    owner = torch.from_numpy(np.repeat(np.arange(5), np.diff(weights.indptr)))
+    scale = RNG.random(weights.nnz) + 0.5
+    given = torch.from_numpy(scale.astype(np.float32))
+    found, converged = largest_eigenvalues(made, owner, 5, given)
+    assert converged
+    for label in range(5):
+        words = weights[label].indices
+        own = queries.toarray()[rows[labels == label]][:, words]
+        own = own * scale[weights.indptr[label] : weights.indptr[label + 1]]
+        expected = np.linalg.norm(own, 2) ** 2 if len(own) else 0.0
+        assert found[label] <= expected * 1.001
+        assert found[label] >= 0.8 * expected
+
+
+@pytest.mark.parametrize("path", ["dense", "partly dense", "sparse", "device"])
+def test_hard_negatives_are_those_of_the_dense_product(path, monkeypatch):
+    monkeypatch.setattr(mining, "BLOCK_ENTRIES", 40)
+    monkeypatch.setattr(mining, "FEW_LABELS", 0 if path == "sparse" else 1000)
+    monkeypatch.setattr(mining, "DENSE_WEIGHTS", 45 if path == "partly dense" else 1 << 20)
+    queries, weights = sparse(33, 8), sparse(8, 25)
+    weights.data -= 0.4
+    scores = (queries @ weights).toarray()
+    if path == "device":
+        blocks = list(mining._on_device(queries, weights, 4, torch.device("cpu")))
+        assert len(blocks) > 1
+        found = np.concatenate(blocks)
+    else:
+        found = mine_hard_negatives(queries, weights, 4)
+    for row, labels in zip(scores, found, strict=True):
+        best = np.argsort(-row, kind="stable")[:4]
+        assert labels[labels >= 0].tolist() == [label for label in best if row[label] > 0]
+
+
+def test_out_of_time_the_first_texts_are_mined(monkeypatch):
+    monkeypatch.setattr(mining, "BLOCK_ENTRIES", 45)
+    queries, weights = sparse(13, 8), sparse(8, 15)
+    found = mine_hard_negatives(queries, weights, 4, until=-1.0)
+    assert 0 < len(found) < 13
+    np.testing.assert_array_equal(found, mine_hard_negatives(queries, weights, 4)[: len(found)])
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+def test_training_agrees_on_a_gpu():
+    queries, first = sparse(40, 30, 0.2), sparse(20, 30, 0.3)
+    own = sp.csr_matrix((RNG.random((40, 20)) < 0.1).astype(np.float32))
+    found = [
+        train_weights(
+            queries, own, first, None, LexicalConfig(), 0, device, np.inf, lambda line: None
+        ).toarray()
+        for device in ("cpu", "cuda")
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-2, atol=1e-2)
