@@ -13,6 +13,8 @@ from scipy.optimize import minimize
 log = logging.getLogger(__name__)
 
 MAX_ITERATIONS = 500
+MAX_RESTARTS = 4
+"""The solver restarts while the loss shrinks to a tenth or less."""
 TOLERANCE = 1e-6
 """Largest component of the projected gradient at a minimum, relative to ``max(1, loss)``."""
 ACCEPTED = 1e-3
@@ -52,34 +54,37 @@ def minimize_convex(
     Returns:
         The solution.
     """
-    start = np.asarray(start, np.float64)
+    x = np.asarray(start, np.float64)
     bounds = None if lower is None else [(low, None) for low in lower]
-    before, gradient = loss(start)
-    size = max(1.0, abs(before))
-    result = minimize(
-        lambda x: tuple(part / size for part in loss(x)),
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": MAX_ITERATIONS, "maxcor": 30, "ftol": 1e-13, "gtol": TOLERANCE},
-    )
-    x = np.asarray(result.x, np.float64)
     value, gradient = loss(x)
-    if not (np.isfinite(value) and np.isfinite(x).all() and value <= before):
-        x, value = start, before
-        gradient = loss(start)[1]
+    iterations, message = 0, ""
+    for _ in range(MAX_RESTARTS):
+        size = max(1.0, abs(value))
+        result = minimize(
+            lambda x, size=size: tuple(part / size for part in loss(x)),
+            x,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": MAX_ITERATIONS, "maxcor": 30, "ftol": 1e-13, "gtol": TOLERANCE},
+        )
+        iterations, message = iterations + int(result.nit), str(result.message)
+        found, found_gradient = loss(np.asarray(result.x, np.float64))
+        if np.isfinite(found) and found <= value:
+            x, value, gradient = np.asarray(result.x, np.float64), found, found_gradient
+        if value > 0.1 * size:  # the tolerance was not relative to a much larger loss
+            break
     gap = _projected(gradient, x, lower) / max(1.0, abs(value))
     converged = bool(np.isfinite(gap) and gap <= ACCEPTED)
     if not converged:
         log.warning(
             "The fit of %s did not converge after %d iterations (gradient %.1e): %s",
             name,
-            result.nit,
+            iterations,
             gap,
-            result.message,
+            message,
         )
-    return Solution(x, float(value), converged, int(result.nit))
+    return Solution(x, float(value), converged, iterations)
 
 
 def _projected(
