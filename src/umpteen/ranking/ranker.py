@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.ranking.adjustments import apply_corrections, base_rates
+from umpteen.ranking.adjustments import apply_base_rates, apply_corrections
 from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.evidence import missing_evidence
@@ -101,10 +101,15 @@ class EnsembleRanker:
         notes = self._missing_evidence(queries, snapshot)
         if any(notes):
             silent = torch.tensor([note is not None for note in notes], device=scores.device)
-            limit = variant.calibration.threshold
-            n_train = self.model.n_train
-            probabilities = base_rates(probabilities, found.counts, n_train, limit, silent)
-            scores = torch.where(silent[:, None] & found.valid, probabilities, scores)
+            own = variant.calibration
+            probabilities, scores = apply_base_rates(
+                probabilities,
+                scores,
+                found.counts,
+                silent,
+                n_train=self.model.n_train,
+                threshold=min((own.threshold, *own.group_thresholds)),
+            )
         corrected = _in_rows(snapshot.examples.corrected_labels(queries.texts), found)
         if corrected is not None:
             probabilities, scores = apply_corrections(probabilities, scores, corrected)
