@@ -11,11 +11,10 @@ import numpy as np
 from umpteen.answers.calibration import PLACES, judge_sets
 from umpteen.data.dataset import Dataset
 from umpteen.data.tokens import TokenStore
+from umpteen.head_names import ENSEMBLE
 from umpteen.metrics import parse_all
 from umpteen.scoring import DEFAULT, Report, score
 from umpteen.types import TopK
-
-FUSED = "fused"
 
 if TYPE_CHECKING:
     from umpteen.predictor import Predictor
@@ -27,8 +26,8 @@ class Evaluation:
 
     heads: dict[str, Report]
     sets: dict[str, Any] | None = None
-    """Of the fused head, which gives probabilities: how well they are calibrated, and the sets of
-    labels above its thresholds."""
+    """Of the ensemble head, which gives probabilities: how well they are calibrated, and the sets
+    of labels above its thresholds."""
 
     def __getitem__(self, head: str) -> Report:
         return self.heads[head]
@@ -64,10 +63,10 @@ def evaluate(
         model: A predictor; labels changed after its training do not count.
         data: The data set; its labels must be the model's.
         split: Which part.
-        head: ``de``, ``clf``, ``combined``, ``fused``, or ``all``.
+        head: ``dual``, ``classifier``, ``combined``, ``ensemble``, or ``all``.
         metrics: What to compute.
         tokens: The split's tokens, where they are known already.
-        without: Parts that the fused head leaves out.
+        without: Parts that the ensemble head leaves out.
 
     Returns:
         A report per head, in percent.
@@ -90,8 +89,8 @@ def evaluate(
     sets = None
     left_out = tuple(without)
     for name in heads:
-        places = min(depth if name != FUSED else max(depth, PLACES), len(model.labels))
-        own = left_out if name == FUSED or FUSED not in heads else ()
+        places = min(depth if name != ENSEMBLE else max(depth, PLACES), len(model.labels))
+        own = left_out if name == ENSEMBLE or ENSEMBLE not in heads else ()
 
         def answers(k: int, name: str = name, own: tuple[str, ...] = own) -> TopK:
             return model.search(
@@ -99,12 +98,12 @@ def evaluate(
             )
 
         top = answers(places)
-        if name == FUSED and model.fused is not None:
+        if name == ENSEMBLE and model.ensemble is not None:
             # Deeper answers weigh more candidates, which moves probabilities: sets are judged as
             # users get them.
             shown = top if places <= PLACES else answers(PLACES)
-            way = model.fused.recipe.way(left_out)
-            counts_of_parts = model.fused.label_counts
+            way = model.ensemble.recipe.way(left_out)
+            counts_of_parts = model.ensemble.label_counts
             sets = judge_sets(shown, part.filtered_targets(), way.calibration, counts_of_parts)
         reports[name] = score(
             top,

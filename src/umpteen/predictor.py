@@ -20,6 +20,7 @@ from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore, encode, prepare
 from umpteen.errors import ConfigError, LabelMismatch, RunError
 from umpteen.files import read_json
+from umpteen.head_names import ENSEMBLE
 from umpteen.index import INDEXES
 from umpteen.index.base import LabelIndex
 from umpteen.index.exact import ExactIndex
@@ -39,7 +40,6 @@ from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.types import TopK
 
 MANY_LABELS = 50_000
-FUSED = "fused"
 
 
 class Predictor:
@@ -80,7 +80,7 @@ class Predictor:
         self.heads = available_heads(model)
         self.live: LiveLabels | None = None
         """The labels of now, where the predictor is of a run folder."""
-        self.fused: Fused | None = None
+        self.ensemble: Fused | None = None
         """All parts in one answer, where a run has fitted it; then it is the last head."""
         self._vectors = vectors
         self._indexes: dict[str, LabelIndex] = {}
@@ -94,7 +94,7 @@ class Predictor:
         device: str = "auto",
         which: str = "best",
         with_indexes: bool = True,
-        with_fused: bool = True,
+        with_ensemble: bool = True,
         tolerant: bool = False,
     ) -> Self:
         """Read a run folder.
@@ -105,7 +105,7 @@ class Predictor:
             which: The ``best`` model by validation, or the ``last``.
             with_indexes: Whether to use what ``umpteen index`` built (for the best model); without
                 it every search is exact.
-            with_fused: Whether to use the fused answer (of the best model) where it was fitted.
+            with_ensemble: Whether to use the ensemble (of the best model) where it was fitted.
             tolerant: Whether to answer by what can be read of a damaged journal of label changes or
                 of remembered texts, instead of raising.
 
@@ -136,28 +136,28 @@ class Predictor:
         predictor.live = LiveLabels(
             book, predictor.new_label_vectors, width=width, reads=reading.text
         )
-        if with_fused and model_folder == folder.model("best"):
-            fused = load_answers(folder, predictor, model_folder.name, tolerant=tolerant)
-            predictor.use_fused(fused)
+        if with_ensemble and model_folder == folder.model("best"):
+            ensemble = load_answers(folder, predictor, model_folder.name, tolerant=tolerant)
+            predictor.use_ensemble(ensemble)
         return predictor
 
-    def use_fused(self, fused: Fused | None) -> None:
-        """Answer with the fused head from now on, or with the model's own heads alone."""
-        self.fused = fused
+    def use_ensemble(self, ensemble: Fused | None) -> None:
+        """Answer with the ensemble head from now on, or with the model's own heads alone."""
+        self.ensemble = ensemble
         own = available_heads(self.model)
-        self.heads = own if fused is None else (*own, FUSED)
+        self.heads = own if ensemble is None else (*own, ENSEMBLE)
 
     @property
     def vector_heads(self) -> tuple[str, ...]:
-        """The heads that are a search over label vectors: all but the fused one."""
+        """The heads that are a search over label vectors: all but the ensemble."""
         return available_heads(self.model)
 
     def as_trained(self) -> Self:
         """The same predictor without label changes: what metrics of the training are about."""
         trained = copy.copy(self)
         trained.live = None
-        if self.fused is not None:
-            trained.use_fused(self.fused.without_additions(trained))
+        if self.ensemble is not None:
+            trained.use_ensemble(self.ensemble.without_additions(trained))
         return trained
 
     def predict(
@@ -175,11 +175,12 @@ class Predictor:
         Args:
             texts: One text or several.
             k: Labels per text.
-            head: ``de`` (label texts), ``clf`` (label vectors), ``combined``, or ``fused`` where
-                it was fitted; by default the last of these that there is.
+            head: ``dual`` (label texts), ``classifier`` (label vectors), ``combined``, or
+                ``ensemble`` where it was fitted; by default the last of these that there is.
             exclude: (M, 2) pairs (text position, label row) that must not be returned.
             allowed: (labels of now,) False for labels that no text may get.
-            without: Parts that the fused head leaves out: ``votes``, ``lexical``, ``de``, ``clf``.
+            without: Parts that the ensemble head leaves out: ``votes``, ``lexical``, ``dual``,
+                ``classifier``.
 
         Returns:
             Rows, scores, ids and texts of the labels. Rows are positions in ``labels``, and behind
@@ -198,21 +199,21 @@ class Predictor:
     def explain(
         self, texts: Sequence[str], top: TopK, *, without: Iterable[str] = ()
     ) -> list[list[dict[str, Any]]]:
-        """What each part says of fused answers: see ``answers/fused.py:Fused.explain``.
+        """What each part says of ensemble predictions: see ``answers/fused.py:Fused.explain``.
 
         Args:
             texts: The texts.
-            top: What ``predict`` with the head ``fused`` returned for them.
+            top: What ``predict`` with the head ``ensemble`` returned for them.
             without: As given to ``predict``.
 
         Returns:
             One list a text, one entry an answer.
 
         Raises:
-            ConfigError: If no fused answer was fitted.
+            ConfigError: If no ensemble was fitted.
         """
         batch = list(texts)
-        return self._fused().explain(batch, self.vectors(batch), top, without=without)
+        return self._fitted_ensemble().explain(batch, self.vectors(batch), top, without=without)
 
     def remember(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> int:
         """Add texts with their labels to the run's memory; they count from the next answer on.
@@ -240,18 +241,20 @@ class Predictor:
         Raises:
             ConfigError: If it keeps none.
         """
-        remembered = self._fused().views.remembered
+        remembered = self._fitted_ensemble().views.remembered
         if remembered is None:
             raise ConfigError(
-                "the run keeps no memory (memory.kept=none); fit it again with one: "
-                "umpteen fuse RUN DATA --set memory.kept=auto"
+                "the run keeps no memory (examples.kept=none); fit it again with one: "
+                "umpteen fit-ensemble RUN DATA --set examples.kept=auto"
             )
         return remembered
 
-    def _fused(self) -> Fused:
-        if self.fused is None:
-            raise ConfigError("the run has no fused answer; fit one with: umpteen fuse RUN DATA")
-        return self.fused
+    def _fitted_ensemble(self) -> Fused:
+        if self.ensemble is None:
+            raise ConfigError(
+                "the run has no ensemble; fit one with: umpteen fit-ensemble RUN DATA"
+            )
+        return self.ensemble
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Search vectors (N, heads * dim) of texts."""
@@ -265,10 +268,10 @@ class Predictor:
     def new_label_vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Search vectors (A, heads * dim) of labels that were never trained, from their texts."""
         own = self.vectors(texts)
-        if "clf" not in self.heads:
+        if "classifier" not in self.heads:
             return own
-        near = "de" if "de" in self.heads else "clf"
-        keys, values = self.columns(near), self.columns("clf")
+        near = "dual" if "dual" in self.heads else "classifier"
+        keys, values = self.columns(near), self.columns("classifier")
         return with_stand_ins(own, self.index(near), self._vectors, keys=keys, values=values)
 
     def encode_tokens(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
@@ -288,19 +291,19 @@ class Predictor:
     ) -> TopK:
         """The k best labels for search vectors (see ``predict``).
 
-        The fused head reads words, so it needs the texts too; without texts and head it is the
+        The ensemble head reads words, so it needs the texts too; without texts and head it is the
         best of the others that answers.
         """
         name = self._known(self.vector_heads[-1] if head is None and texts is None else head)
         left_out = tuple(without)
-        if left_out and name != FUSED:
+        if left_out and name != ENSEMBLE:
             raise ConfigError(
-                f"only the head 'fused' can leave out {', '.join(left_out)}; the head is {name!r}"
+                f"{', '.join(left_out)} can only be left out of the head 'ensemble', not {name!r}"
             )
-        if name == FUSED:
+        if name == ENSEMBLE:
             if texts is None:
-                raise ConfigError("the head 'fused' reads words: give the texts too")
-            top = self._fused().search(
+                raise ConfigError("the head 'ensemble' reads words: give the texts too")
+            top = self._fitted_ensemble().search(
                 texts, vectors, k, exclude=exclude, allowed=allowed, without=left_out
             )
             return TopK(top.rows, top.scores, self.labels_now())
@@ -319,7 +322,7 @@ class Predictor:
             ConfigError: If the model has no such head.
         """
         name = self._known(head)
-        if name == FUSED:
+        if name == ENSEMBLE:
             name = self.vector_heads[-1]
         return head_columns(self.model, name)
 
@@ -341,7 +344,7 @@ class Predictor:
     def index(self, head: str | None = None) -> LabelIndex:
         """The index of trained labels a head searches; exact unless another was built for it."""
         name = self._known(head)
-        if name == FUSED:
+        if name == ENSEMBLE:
             name = self.vector_heads[-1]
         if name not in self._indexes:
             if self._lean:

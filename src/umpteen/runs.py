@@ -9,7 +9,7 @@ RUN/steps.jsonl       one line per step
 RUN/examples.jsonl    some validation queries with their labels
 RUN/checkpoints/      to continue from
 RUN/index/HEAD/       a search index, where one was built
-RUN/answers/          memory, words and recipe of the fused answer, where it was fitted
+RUN/answers/          memory, words and recipe of the ensemble, where it was fitted
 RUN/memory.journal    pairs of text and labels that were added to the memory
 RUN/labels.journal    labels added and retired since training, where there are any
 """

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.answers.views import DEPTH
-from umpteen.predictor import FUSED, Predictor
+from umpteen.head_names import ENSEMBLE
+from umpteen.predictor import Predictor
 from umpteen.types import TopK
 
 SHOWN = 5
@@ -68,8 +69,9 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
     vectors = predictor.vectors(texts)
     groups: dict[tuple[str, Any, int], _Group] = defaultdict(_Group)
     for number, question in enumerate(questions):
-        # The fused head weighs as many candidates as are asked for: others must not ask for more.
-        deep = question.k if question.head == FUSED and question.k > DEPTH else 0
+        # The ensemble head weighs as many candidates as are asked for: others must not ask for
+        # more.
+        deep = question.k if question.head == ENSEMBLE and question.k > DEPTH else 0
         group = groups[question.head, question.allow, deep]
         group.questions.append(number)
         group.positions += range(starts[number], starts[number + 1])
@@ -154,10 +156,10 @@ def _explain(
 ) -> None:
     """Add what each part gave to every label.
 
-    For the fused head that is each part's share of the score before it becomes a probability, for
-    the others each head's cosine; the combined score is their sum.
+    For the ensemble head that is each part's share of the score before it becomes a probability,
+    for the others each head's cosine; the combined score is their sum.
     """
-    if head == FUSED:
+    if head == ENSEMBLE:
         for line, told in zip(labels, predictor.explain(texts, top), strict=True):
             for label, parts in zip(line, told, strict=False):
                 shares = parts["shares"].items() if len(told) == len(line) else ()
@@ -180,10 +182,10 @@ def _explain(
 def neighbours(predictor: Predictor, vectors: torch.Tensor) -> list[list[dict[str, Any]]] | None:
     """The nearest remembered queries of each text, where the run remembers any.
 
-    Training texts may be remembered by their vectors alone (``memory.texts``): they have no words.
-    Labels that were retired since are left out.
+    Training texts may be remembered by their vectors alone (``examples.texts``): they have no
+    words. Labels that were retired since are left out.
     """
-    remembered = predictor.fused.views.remembered if predictor.fused is not None else None
+    remembered = predictor.ensemble.views.remembered if predictor.ensemble is not None else None
     if remembered is None or not len(remembered):
         return None
     now = remembered.refresh()
