@@ -78,7 +78,7 @@ def main() -> None:
             "train_cpu_s": worked,
             "test_s": evaluation,
             "peak_gib": peak,
-            "sets": result.sets if head == "fused" else None,
+            "sets": result.sets if head == "ensemble" else None,
         }
         for head, report in result.heads.items()
     ]
@@ -88,7 +88,7 @@ def main() -> None:
     print(f"{worked:.0f} s of CPU in {seconds:.0f} s")
     print_table(rows, MORE)
     if result.sets:
-        print(f"sets of the fused head: {json.dumps(result.sets)}")
+        print(f"sets of the ensemble head: {json.dumps(result.sets)}")
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=2))
 

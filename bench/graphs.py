@@ -4,7 +4,7 @@
         [--out rows.json]
 
 DATA is any data set, ENCODER a Hugging Face folder. Titles only. Each preset is trained twice in
-the same process, ``train.graphs`` off and on, without a fused answer; the first also compiles
+the same process, ``train.graphs`` off and on, without an ensemble; the first also compiles
 kernels. ``ms`` is a step's mean in an epoch by the host's clock, refreshes apart, the median over
 epochs after the first; ``first_epoch_s`` has the recording in it. Metrics are of validation. Memory
 is the peak of the last epoch but one, with what graphs hold between replays; where a graph is
@@ -97,7 +97,7 @@ def main() -> None:
         for graphs in ("off", "on"):
             settings = [
                 "data.text=title",
-                "fusion.enabled=off",
+                "ensemble.enabled=off",
                 f"encoder.name={args.encoder}",
                 f"train.epochs={args.epochs}",
                 f"validation.every_epochs={args.epochs}",

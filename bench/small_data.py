@@ -1,15 +1,15 @@
-"""Small data: what it brings to hold more or fewer queries out for the fused answer.
+"""Small data: what it brings to hold more or fewer queries out for the ensemble.
 
     python bench/small_data.py DATA [--text title] [--sizes 300 600 1200] [--seeds 17 18]
-        [--ways default validation.share=0.03 "validation.share=0.2 fusion.least_queries=20"]
+        [--ways default validation.share=0.03 "validation.share=0.2 ensemble.min_queries=20"]
         [--out rows.json]
 
 A subset of so many queries is drawn from the train split, with those labels alone that occur in
 it; the judges are other training queries that have one of these labels, at most ``--judges``. The
 data's own validation and test splits are never read. A way is the default that chooses with some
-settings; ``default`` has none. The answer is the one ``predict`` would give: fused where one was
-fitted, else the combined head. ``combined`` stands beside it, and ``held``, the queries with labels
-that were held out.
+settings; ``default`` has none. The answer is the one ``predict`` would give: the ensemble where one
+was fitted, else the combined head. ``combined`` stands beside it, and ``held``, the queries with
+labels that were held out.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def measured(data: Any, way: str, text: str, seed: int) -> dict[str, Any]:
         heads = umpteen.evaluate(model, data, split="test", metrics=METRICS).heads
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    answer = "fused" if "fused" in heads else "combined"
+    answer = "ensemble" if "ensemble" in heads else "combined"
     told = (
         len(data["train"]),
         len(data.labels),

@@ -78,8 +78,8 @@ def main() -> None:
     from umpteen import load_dataset
 
     data = load_dataset(args.data)
-    # Heads are compared here; what fusing adds to each has its own table.
-    shared = ["data.text=title", "fusion.enabled=off", f"encoder.name={args.encoder}"]
+    # Heads are compared here; what the ensemble adds to each has its own table.
+    shared = ["data.text=title", "ensemble.enabled=off", f"encoder.name={args.encoder}"]
     shared += args.settings
     rows = []
     for preset in args.presets:

@@ -74,7 +74,7 @@ def run_variant(variant: Variant, data, *, device: str, show: bool = True) -> li
 
 
 def best_validation(history: list[dict], head: str) -> float:
-    """The best nDCG@5 over epochs; none for the fused head, which comes after training."""
+    """The best nDCG@5 over epochs; none for the ensemble head, which comes after training."""
     found = [entry["heads"][head]["nDCG@5"] for entry in history if head in entry["heads"]]
     return max(found, default=float("nan"))
 

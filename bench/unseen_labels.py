@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--run", help="where the run is, or is to be")
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fit", action="store_true", help="fit the fused answer of RUN again")
+    parser.add_argument("--fit", action="store_true", help="fit the ensemble of RUN again")
     parser.add_argument("--set", dest="settings", nargs="*", default=[])
     args = parser.parse_args()
     data = umpteen.load_dataset(args.data)
@@ -99,11 +99,11 @@ def main() -> None:
         elif args.fit:
             from umpteen.runs import RunFolder
             from umpteen.settings import from_mapping
-            from umpteen.training.fusing import fuse_run
+            from umpteen.training.ensemble import fit_ensemble
 
             folder = RunFolder(run)
             settings = from_mapping(folder.read_settings(), source=str(folder.config))
-            fuse_run(folder, learned, settings, device="cpu", say=print, again=True)
+            fit_ensemble(folder, learned, settings, device="cpu", say=print, again=True)
         model = umpteen.Predictor.load(run, device="cpu")
         rows = {head: judge(model, split, len(learned.labels), head, args.text)
                 for head in model.heads}  # fmt: skip

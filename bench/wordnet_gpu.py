@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out")
     args = parser.parse_args()
-    # Heads are compared here; what fusing adds has its own table.
-    shared = ["data.text=title", "fusion.enabled=off", f"encoder.name={args.encoder}"]
+    # Heads are compared here; what the ensemble adds has its own table.
+    shared = ["data.text=title", "ensemble.enabled=off", f"encoder.name={args.encoder}"]
     shared += args.settings
     softmax = ["loss.dual=softmax", "loss.classifier=softmax"]
     variants = [

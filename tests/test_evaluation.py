@@ -37,7 +37,7 @@ def hits_by_hand(model, data, head, k) -> float:
     return 100 * total / len(split)
 
 
-@pytest.mark.parametrize("head", ["de", "clf", "combined"])
+@pytest.mark.parametrize("head", ["dual", "classifier", "combined"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_precision_is_that_of_a_plain_count(head, k, model, tiny_data):
     report = umpteen.evaluate(model, tiny_data, head=head, metrics=[f"P@{k}"])
@@ -66,14 +66,14 @@ def test_tokens_that_are_known_give_the_same_numbers(model, tiny_data):
 
 def test_the_document_holds_every_head_and_the_constants(model, tiny_data):
     document = umpteen.evaluate(model, tiny_data).as_json()
-    assert list(document["heads"]) == ["de", "clf", "combined"]
+    assert list(document["heads"]) == ["dual", "classifier", "combined"]
     assert document["propensity"] == {"a": 0.55, "b": 1.5}
     assert document["n"] == 20
     assert json.loads(json.dumps(document)) == document
 
 
 def test_another_split_and_deep_metrics_work(model, tiny_data):
-    report = umpteen.evaluate(model, tiny_data, split="train", metrics=["R@100", "P@60"])["de"]
+    report = umpteen.evaluate(model, tiny_data, split="train", metrics=["R@100", "P@60"])["dual"]
     assert report.n == 60
     assert report.values["R@100"] == pytest.approx(100.0)
 

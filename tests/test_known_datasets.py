@@ -159,7 +159,7 @@ def test_the_constants_reach_validation_evaluation_and_resumed_runs(tiny_data, t
     assert again.propensity == model.propensity
 
     def validated(run):
-        return json.loads((run / "metrics.json").read_text())["validation"][0]["heads"]["de"]
+        return json.loads((run / "metrics.json").read_text())["validation"][0]["heads"]["dual"]
 
     # The same model, the same P@1, another PSP.
     assert validated(tmp_path / "told")["P@1"] == validated(tmp_path / "plain")["P@1"]

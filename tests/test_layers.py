@@ -10,6 +10,7 @@ import umpteen
 
 ROOT = Path(umpteen.__file__).parent
 BASE = {
+    "head_names",
     "types",
     "errors",
     "config",

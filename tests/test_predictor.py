@@ -46,7 +46,7 @@ def test_the_python_block_of_the_contract_works_as_written(tiny_data_folder, tmp
     assert top.ids == [[data.labels.ids[row] for row in top.rows[0]]]
     assert top.texts == [[data.labels.titles[row] for row in top.rows[0]]]
     report = umpteen.evaluate(model, data, split="test")
-    assert set(report.heads) == {"de", "clf", "combined"}
+    assert set(report.heads) == {"dual", "classifier", "combined"}
     loaded = umpteen.Predictor.load(str(tmp_path / "run"))
     np.testing.assert_array_equal(loaded.predict(["some text"], k=5).rows, top.rows)
 
@@ -70,11 +70,11 @@ def test_a_text_alone_gets_the_vector_it_gets_among_others(model):
         torch.testing.assert_close(alone[0], wanted, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("head", ["de", "clf", "combined", None])
+@pytest.mark.parametrize("head", ["dual", "classifier", "combined", None])
 def test_a_head_ranks_by_its_cosines(head, model):
     queries = model.vectors(TEXTS).numpy().astype(np.float64)
     labels = np.asarray(model.label_vectors("combined"), np.float64)
-    part = {"de": slice(0, 16), "clf": slice(16, 32)}.get(head, slice(0, 32))
+    part = {"dual": slice(0, 16), "classifier": slice(16, 32)}.get(head, slice(0, 32))
     scores = queries[:, part] @ labels[:, part].T
     top = model.predict(TEXTS, 40, head=head)
     np.testing.assert_allclose(top.scores, -np.sort(-scores, axis=1), atol=1e-5)
@@ -136,7 +136,7 @@ def test_no_text_gives_no_answer(model):
 
 
 def test_an_unknown_head_is_a_sentence(model):
-    with pytest.raises(ConfigError, match="has no head 'both'; it has: de, clf, combined"):
+    with pytest.raises(ConfigError, match="has no head 'both'; it has: dual, classifier, combined"):
         model.predict(["x"], head="both")
     with pytest.raises(ConfigError, match="has no head"):
         model.predict([], head="both")
@@ -269,5 +269,5 @@ def test_a_damaged_index_is_a_sentence(about, run):
 
 
 def test_what_a_killed_index_command_left_is_passed_over(run):
-    (run / "index" / ".de.0123abcd.tmp").mkdir(parents=True)
+    (run / "index" / ".dual.0123abcd.tmp").mkdir(parents=True)
     assert umpteen.Predictor.load(run).predict("red apple", 1).rows.shape == (1, 1)

@@ -79,7 +79,7 @@ def test_the_python_blocks_run(place, monkeypatch):
     names = {}
     exec("\n".join(bodies("python")), names)
     assert names["top"].rows.shape == (1, 5)
-    assert set(names["report"].heads) == {"de", "clf", "combined"}
+    assert set(names["report"].heads) == {"dual", "classifier", "combined"}
     assert len(names["model"].labels) == len(names["data"].labels)
 
 
@@ -110,7 +110,7 @@ def test_examples_from_folder_and_with_faiss(place, tmp_path, monkeypatch, capsy
     pytest.importorskip("faiss")
     folder, settings = tmp_path / "run", [*SMALL]
     out = run_example("from_folder", monkeypatch, capsys, place / "data", folder, *settings)
-    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["de", "clf", "combined"]
+    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["dual", "classifier", "combined"]
     out = run_example("faiss_search", monkeypatch, capsys, folder, "red apple", "Flat")
     assert out.startswith("Flat: 100.0% of the exact top 10\n")
     assert len(out.splitlines()) == 11

@@ -248,34 +248,34 @@ class AugmentConfig:
 
 
 @dataclass(frozen=True)
-class MemoryConfig:
+class ExamplesConfig:
     """The training queries that a run remembers, so that near ones can vote."""
 
     kept: str = "auto"
-    """``auto`` keeps them where there is a fused answer to use them; ``none`` keeps nothing."""
-    most: int = 500_000
+    """``auto`` keeps them where there is an ensemble to use them; ``none`` keeps nothing."""
+    max_examples: int = 500_000
     """Remember at most this many, drawn at random."""
     texts: bool = True
     """Whether the beginnings of their texts are kept too, to be shown beside answers."""
 
 
 @dataclass(frozen=True)
-class FusionConfig:
+class EnsembleConfig:
     """The answer that joins heads, votes of near queries and exact words."""
 
     enabled: str = "auto"
     """``auto`` fits it at the end of training where enough queries are held out; ``off`` never."""
     lexical: bool = True
     """Whether exact words are a part of it."""
-    tilt: float | None = None
+    tail_boost: float | None = None
     """How much rare labels are favoured; by default chosen on validation so that propensity-scored
     precision counts as much as precision. 0 is for precision alone, 1 for rare labels."""
-    least_queries: int = 50
+    min_queries: int = 50
     """Held-out queries below which nothing is fitted."""
     seconds: float = 300.0
-    """How long the whole fit may take: words, memory and fusion. Weights of words stop learning
-    after six tenths of it, and no further combination of parts is tried when it is gone; what was
-    cut short is told."""
+    """How long the whole fit may take: lexical scorer, examples and weights. Weights of words stop
+    learning after six tenths of it, and no further combination of parts is tried when it is gone;
+    what was cut short is told."""
 
 
 @dataclass(frozen=True)
@@ -293,8 +293,8 @@ class RunConfig:
     batches: BatchConfig = BatchConfig()
     train: TrainConfig = TrainConfig()
     validation: ValidationConfig = ValidationConfig()
-    memory: MemoryConfig = MemoryConfig()
-    fusion: FusionConfig = FusionConfig()
+    examples: ExamplesConfig = ExamplesConfig()
+    ensemble: EnsembleConfig = EnsembleConfig()
     stage2: dict[str, Any] = field(default_factory=dict)
     """What a second stage has otherwise: some of the loss, pool, batches and train settings, and
     ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""

@@ -38,8 +38,8 @@ CHOICES = {
     "train.label_moments": ("fp32", "int8"),
     "train.label_place": ("device", "host"),
     "train.graphs": ("auto", "on", "off"),
-    "memory.kept": ("auto", "none"),
-    "fusion.enabled": ("auto", "off"),
+    "examples.kept": ("auto", "none"),
+    "ensemble.enabled": ("auto", "off"),
 }
 """Settings that are one of a few words."""
 
@@ -51,7 +51,8 @@ ABOVE_0 = (
     "model.dual_temperature", "model.classifier_temperature", "model.neighbours",
     "pool.positives", "pool.chunk_tokens", "batches.size",
     "batches.refresh_epochs", "train.epochs", "validation.every_epochs", "augment.share",
-    "augment.walk_steps", "augment.alpha", "memory.most", "fusion.least_queries", "fusion.seconds",
+    "augment.walk_steps", "augment.alpha", "examples.max_examples",
+    "ensemble.min_queries", "ensemble.seconds",
 )  # fmt: skip
 AT_LEAST_0 = (
     "seed", "pool.memory_mib", "pool.negatives", "pool.most_labels", "pool.least_labels",
@@ -60,7 +61,7 @@ AT_LEAST_0 = (
     "validation.most", "validation.patience", "loss.bce", "augment.most_positives",
     "augment.most_queries",
 )  # fmt: skip
-NONE_OR_AT_LEAST_0 = ("train.lr_encoder", "train.lr_heads", "fusion.tilt")
+NONE_OR_AT_LEAST_0 = ("train.lr_encoder", "train.lr_heads", "ensemble.tail_boost")
 SHARES = (
     "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
     "augment.share", "augment.restart", "augment.word_share",

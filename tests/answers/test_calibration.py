@@ -31,12 +31,12 @@ def made(n=400, seed=0):
     scores = rng.normal(size=10 * n) * 2
     chance = 1 / (1 + np.exp(-(scores - 1.5 + sure)))
     right = rng.random(10 * n) < chance
-    return Candidates(queries, rows, {"de": sure}, n), scores, right
+    return Candidates(queries, rows, {"dual": sure}, n), scores, right
 
 
 def test_said_probabilities_are_as_often_right_and_keep_the_order():
     candidates, scores, right = made()
-    fitted = fit_calibration(scores, candidates, right, ("de",), places=10)
+    fitted = fit_calibration(scores, candidates, right, ("dual",), places=10)
     fresh, new_scores, new_right = made(seed=1)
     said = fitted.probabilities(new_scores, fresh)
     assert calibration_error(said, new_right) < 0.03
@@ -48,11 +48,11 @@ def test_said_probabilities_are_as_often_right_and_keep_the_order():
 
 def test_the_fit_is_where_the_slope_is_zero():
     candidates, scores, right = made(n=50)
-    fitted = fit_calibration(scores, candidates, right, ("de",), places=10, decay=1e-9)
+    fitted = fit_calibration(scores, candidates, right, ("dual",), places=10, decay=1e-9)
     said = fitted.probabilities(scores, candidates)
     # The slope of the constant and of the view's best: what is said adds up to what is right.
     assert (said - right).sum() == pytest.approx(0, abs=1e-4)
-    assert ((said - right) * candidates.scores["de"]).sum() == pytest.approx(0, abs=1e-4)
+    assert ((said - right) * candidates.scores["dual"]).sum() == pytest.approx(0, abs=1e-4)
 
 
 def test_the_error_is_a_mean_over_bins_of_equal_size():
@@ -113,7 +113,7 @@ def test_set_scores_equal_a_count_by_hand():
 
 def test_a_calibration_survives_its_file_and_damage_is_a_sentence():
     candidates, scores, right = made(n=20)
-    fitted = fit_calibration(scores, candidates, right, ("de",))
+    fitted = fit_calibration(scores, candidates, right, ("dual",))
     again = Calibration.from_json(fitted.as_json())
     np.testing.assert_array_equal(
         again.probabilities(scores, candidates), fitted.probabilities(scores, candidates)

@@ -66,10 +66,10 @@ def test_the_best_candidates_of_each_query_carry_their_probabilities():
 
 def test_some_queries_can_be_taken_out():
     queries = np.array([0, 0, 1, 3])
-    given = Candidates(queries, np.arange(4), {"de": np.arange(4, dtype=np.float32)}, 4)
+    given = Candidates(queries, np.arange(4), {"dual": np.arange(4, dtype=np.float32)}, 4)
     some = given.of(np.array([True, False, True, True]))
     assert some.queries.tolist() == [0, 0, 2]
     assert some.rows.tolist() == [0, 1, 3]
-    assert some.scores["de"].tolist() == [0, 1, 3]
+    assert some.scores["dual"].tolist() == [0, 1, 3]
     assert some.n_queries == 3
     assert some.starts.tolist() == [0, 2]

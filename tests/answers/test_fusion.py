@@ -12,12 +12,12 @@ COUNTS = np.array([1, 2, 5, 9, 40, 3, 1, 7])
 
 
 def made(n=60, seed=0):
-    """Queries with six candidates each; ``de`` is right about frequent labels, ``words`` never."""
+    """Queries with six candidates: ``dual`` is right about frequent labels, ``words`` never."""
     rng = np.random.default_rng(seed)
     rows = np.concatenate([np.sort(rng.permutation(8)[:6]) for _ in range(n)])
     queries = np.repeat(np.arange(n), 6)
     scores = {view: rng.random(len(rows)).astype(np.float32) for view in VIEWS}
-    positive = scores["de"] > 0.75
+    positive = scores["dual"] > 0.75
     return Candidates(queries, rows, scores, n), positive
 
 
@@ -36,7 +36,7 @@ def objective(weights, given, positive, candidates, decay):
 
 def test_the_fit_is_a_minimum_of_the_loss_written_as_a_loop():
     candidates, positive = made()
-    model = fit_fusion(candidates, positive, ("de", "votes"), COUNTS, decay=0.01)
+    model = fit_fusion(candidates, positive, ("dual", "votes"), COUNTS, decay=0.01)
     given = model.features(candidates, COUNTS)
     np.testing.assert_allclose(given.mean(axis=0), 0, atol=1e-9)
     best = objective(model.weights, given, positive, candidates, 0.01)
@@ -51,7 +51,7 @@ def test_queries_whose_candidates_are_all_right_teach_nothing():
     candidates, positive = made()
     told = positive.copy()
     told[:6] = True
-    fitted = fit_fusion(candidates, told, ("de",), COUNTS, decay=0.01)
+    fitted = fit_fusion(candidates, told, ("dual",), COUNTS, decay=0.01)
     given, positive[:6] = fitted.features(candidates, COUNTS), False
     best = objective(fitted.weights, given, told, candidates, 0.0)
     assert np.isfinite(fitted.weights).all()
@@ -76,7 +76,7 @@ def test_shares_add_up_to_what_sets_a_candidate_apart():
     given = model.features(candidates, COUNTS)
     average = np.stack([of_query(np.add, column, candidates) / 6 for column in given.T], axis=1)
     shares = model.shares(given, average)
-    assert set(shares) == {"de", "clf", "votes", "lexical", "frequency"}
+    assert set(shares) == {"dual", "classifier", "votes", "lexical", "frequency"}
     scores = model.scores(given)
     np.testing.assert_allclose(
         sum(shares.values()), scores - of_query(np.add, scores, candidates) / 6, atol=1e-9
@@ -85,24 +85,24 @@ def test_shares_add_up_to_what_sets_a_candidate_apart():
 
 def test_features_have_an_owner_each_and_see_the_query():
     candidates, _ = made(n=3)
-    for views in (("de",), ("votes", "words"), tuple(VIEWS)):
+    for views in (("dual",), ("votes", "words"), tuple(VIEWS)):
         given = features(candidates, views, COUNTS)
         assert given.shape == (18, len(feature_parts(views)))
         assert np.isfinite(given).all()
-    de = features(candidates, ("de",), COUNTS)
+    dual = features(candidates, ("dual",), COUNTS)
     for query in range(3):
         own = candidates.queries == query
-        scores = candidates.scores["de"][own].astype(np.float64)
-        np.testing.assert_allclose(de[own, 0], scores - scores.max(), atol=1e-12)
+        scores = candidates.scores["dual"][own].astype(np.float64)
+        np.testing.assert_allclose(dual[own, 0], scores - scores.max(), atol=1e-12)
     frequency = np.log1p(COUNTS[candidates.rows])
-    np.testing.assert_allclose(de[:, -2], frequency)
-    np.testing.assert_allclose(de[:, 2], de[:, 0] * frequency)
+    np.testing.assert_allclose(dual[:, -2], frequency)
+    np.testing.assert_allclose(dual[:, 2], dual[:, 0] * frequency)
 
 
 def test_labels_added_since_count_as_never_seen():
     candidates, _ = made(n=2)
     later = Candidates(candidates.queries, candidates.rows + 5, candidates.scores, 2)
-    given = features(later, ("de",), COUNTS)
+    given = features(later, ("dual",), COUNTS)
     assert (given[later.rows >= 8, -2] == 0).all()
 
 
@@ -115,11 +115,11 @@ def test_shares_of_a_query_add_up_to_one():
 
 def test_a_model_survives_its_file_and_damage_is_a_sentence():
     candidates, positive = made()
-    model = fit_fusion(candidates, positive, ("de", "clf"), COUNTS)
+    model = fit_fusion(candidates, positive, ("dual", "classifier"), COUNTS)
     again = FusionModel.from_json(model.as_json())
     given = model.features(candidates, COUNTS)
     np.testing.assert_array_equal(again.scores(given), model.scores(given))
-    assert again.parts == ("de", "clf")
+    assert again.parts == ("dual", "classifier")
     for damage in ({"weights": [1.0]}, {"views": ["nothing"]}, {"mean": "x"}):
         with pytest.raises(RunError, match="fit it again"):
             FusionModel.from_json({**model.as_json(), **damage})

@@ -23,12 +23,12 @@ COUNTS = np.random.default_rng(3).integers(1, 9, N_LABELS)
 
 
 def made(n=N, seed=0):
-    """Ten candidates a query: ``de`` knows the right ones roughly, votes better, words nothing."""
+    """Ten candidates a query: ``dual`` knows the right ones roughly, votes better, words none."""
     rng = np.random.default_rng(seed)
     rows = np.concatenate([np.sort(rng.permutation(N_LABELS)[:10]) for _ in range(n)])
     positive = rng.random(len(rows)) < 0.15
     scores = {view: rng.random(len(rows)).astype(np.float32) for view in VIEWS}
-    scores["de"] = (0.3 * positive + 0.5 * scores["de"]).astype(np.float32)
+    scores["dual"] = (0.3 * positive + 0.5 * scores["dual"]).astype(np.float32)
     for view in ("votes", "word_votes"):
         scores[view] = np.where(rng.random(len(rows)) < np.where(positive, 0.9, 0.2), 0.3, 0.0)
         scores[view] = scores[view].astype(np.float32)
@@ -159,7 +159,7 @@ def test_labels_take_turns_until_enough_are_hidden():
     assert len(turns(N_LABELS, 5 * ENOUGH, seed=0)) == 2
 
 
-@pytest.mark.parametrize("views", [("de",), ("clf", "votes"), ("words",), tuple(VIEWS)])
+@pytest.mark.parametrize("views", [("dual",), ("classifier", "votes"), ("words",), tuple(VIEWS)])
 def test_every_feature_has_an_owner_and_any_views_can_be_fitted(views):
     plain, model = fitted(views)
     fresh, _ = made(n=3, seed=4)
@@ -193,6 +193,6 @@ def test_models_of_before_are_read_and_damage_is_a_sentence():
 
 def test_without_a_label_to_hide_the_model_stays():
     candidates, positive = made(n=4)
-    plain = fit_fusion(candidates, positive, ("de",), COUNTS)
+    plain = fit_fusion(candidates, positive, ("dual",), COUNTS)
     nothing = candidates.of(np.zeros(4, bool))
     assert with_trust(plain, nothing, positive[:0], None, COUNTS, seed=0) is plain

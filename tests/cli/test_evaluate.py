@@ -12,7 +12,7 @@ def test_json_has_exactly_the_shape_of_the_contract(umpteen_command, trained, ti
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
     assert set(document) == {"heads", "propensity", "n"}
-    assert list(document["heads"]) == ["de", "clf", "combined"]
+    assert list(document["heads"]) == ["dual", "classifier", "combined"]
     assert document["propensity"] == {"a": 0.55, "b": 1.5}
     assert document["n"] == 20
     for values in document["heads"].values():
@@ -27,10 +27,10 @@ def test_json_holds_what_python_computes(umpteen_command, trained, tiny_data_fol
 
 
 def test_one_head_some_metrics_and_another_split(umpteen_command, trained, tiny_data_folder):
-    flags = ["--head", "clf", "--metrics", "P@1, R@10", "--split", "train", "--json"]
+    flags = ["--head", "classifier", "--metrics", "P@1, R@10", "--split", "train", "--json"]
     document = json.loads(umpteen_command("evaluate", trained, tiny_data_folder, *flags).stdout)
-    assert list(document["heads"]) == ["clf"]
-    assert list(document["heads"]["clf"]) == ["P@1", "R@10"]
+    assert list(document["heads"]) == ["classifier"]
+    assert list(document["heads"]["classifier"]) == ["P@1", "R@10"]
     assert document["n"] == 60
 
 
@@ -39,7 +39,7 @@ def test_the_table_is_on_stdout_and_its_conditions_on_stderr(
 ):
     result = umpteen_command("evaluate", trained, tiny_data_folder)
     assert result.exit_code == 0, result.stderr
-    assert result.stdout.splitlines()[0].split() == ["metric", "de", "clf", "combined"]
+    assert result.stdout.splitlines()[0].split() == ["metric", "dual", "classifier", "combined"]
     assert "20 queries; propensity A 0.55, B 1.5" in result.stderr
 
 

@@ -15,7 +15,7 @@ def measured(result) -> list[dict]:
 
 def test_exact_search_finds_everything_and_leaves_nothing(umpteen_command, run):
     rows = measured(umpteen_command("index", run, "--json"))
-    assert [row["head"] for row in rows] == ["de", "clf", "combined"]
+    assert [row["head"] for row in rows] == ["dual", "classifier", "combined"]
     assert all(row["recall"] == pytest.approx(100) for row in rows)
     assert not (run / "index").exists()
 
@@ -33,31 +33,33 @@ def test_faiss_is_built_used_and_taken_away_again(umpteen_command, run):
     rows = measured(umpteen_command("index", run, "--kind", "faiss", "--factory", "Flat", "--json"))
     assert all(row["recall"] == pytest.approx(100) for row in rows)
     model = umpteen.Predictor.load(run)
-    assert type(model.index("de")).__name__ == "FaissIndex"
+    assert type(model.index("dual")).__name__ == "FaissIndex"
     assert model.predict("red apple", 5).ids == before.ids
     answered = umpteen_command("predict", run, "-k", "5", stdin="red apple\n")
     labels = json.loads(answered.stdout)["labels"]
     assert [label["id"] for label in labels] == before.ids[0]
     measured(umpteen_command("index", run, "--kind", "exact", "--json"))
-    assert type(umpteen.Predictor.load(run).index("de")).__name__ == "ExactIndex"
+    assert type(umpteen.Predictor.load(run).index("dual")).__name__ == "ExactIndex"
     assert not (run / "index").exists()
 
 
 def test_an_evaluation_names_the_search_it_was_made_with(umpteen_command, run, tiny_data_folder):
     pytest.importorskip("faiss")
     assert "; search: exact;" in umpteen_command("evaluate", run, tiny_data_folder).stderr
-    flags = ["--kind", "faiss", "--factory", "HNSW8", "--head", "clf", "--json"]
+    flags = ["--kind", "faiss", "--factory", "HNSW8", "--head", "classifier", "--json"]
     measured(umpteen_command("index", run, *flags))
     assert "; search: exact, HNSW8;" in umpteen_command("evaluate", run, tiny_data_folder).stderr
 
 
 def test_one_head_alone_can_be_indexed(umpteen_command, run):
     pytest.importorskip("faiss")
-    flags = ["--kind", "faiss", "--factory", "Flat", "--head", "clf", "--json"]
-    assert [row["head"] for row in measured(umpteen_command("index", run, *flags))] == ["clf"]
+    flags = ["--kind", "faiss", "--factory", "Flat", "--head", "classifier", "--json"]
+    assert [row["head"] for row in measured(umpteen_command("index", run, *flags))] == [
+        "classifier"
+    ]
     model = umpteen.Predictor.load(run)
-    assert type(model.index("clf")).__name__ == "FaissIndex"
-    assert type(model.index("de")).__name__ == "ExactIndex"
+    assert type(model.index("classifier")).__name__ == "FaissIndex"
+    assert type(model.index("dual")).__name__ == "ExactIndex"
 
 
 def test_an_index_that_cannot_be_built_leaves_the_old_one(umpteen_command, fails, run):
@@ -65,8 +67,12 @@ def test_an_index_that_cannot_be_built_leaves_the_old_one(umpteen_command, fails
     flags = ["--kind", "faiss", "--factory"]
     measured(umpteen_command("index", run, *flags, "Flat", "--json"))
     fails(umpteen_command("index", run, *flags, "NoSuchThing99"))
-    assert type(umpteen.Predictor.load(run).index("de")).__name__ == "FaissIndex"
-    assert sorted(place.name for place in (run / "index").iterdir()) == ["clf", "combined", "de"]
+    assert type(umpteen.Predictor.load(run).index("dual")).__name__ == "FaissIndex"
+    assert sorted(place.name for place in (run / "index").iterdir()) == [
+        "classifier",
+        "combined",
+        "dual",
+    ]
 
 
 def test_errors_are_sentences(umpteen_command, fails, run, tmp_path):

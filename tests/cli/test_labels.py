@@ -12,7 +12,7 @@ def answers(umpteen_command, run, text, *flags):
 
 
 def test_labels_are_added_retired_and_restored(umpteen_command, run):
-    flags = ("--head", "de", "-k", "1")
+    flags = ("--head", "dual", "-k", "1")
     done = umpteen_command("labels", "add", run, "N1", "some lantern pocket")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "added 1 label" in done.stderr

@@ -91,7 +91,7 @@ def test_a_threshold_leaves_out_what_is_below_it(umpteen_command, trained):
     assert none["labels"] == []
 
 
-@pytest.mark.parametrize("head", ["de", "clf", "combined"])
+@pytest.mark.parametrize("head", ["dual", "classifier", "combined"])
 def test_a_head_can_be_chosen(head, umpteen_command, trained):
     (answer,) = answers(umpteen_command("predict", trained, "--head", head, stdin="red apple\n"))
     top = umpteen.Predictor.load(trained).predict("red apple", 10, head=head)

@@ -33,7 +33,7 @@ def test_texts(tiny_data_folder):
     return [json.loads(line)["text"] for line in lines if line]
 
 
-@pytest.mark.parametrize("head", ["de", "clf", "combined"])
+@pytest.mark.parametrize("head", ["dual", "classifier", "combined"])
 def test_scores_of_predictions_are_those_of_evaluate(
     head, run, tiny_data_folder, test_texts, tmp_path
 ):

@@ -13,7 +13,7 @@ from umpteen.live.book import FILE_NAME, LabelBook
 from umpteen.live.changes import NewLabel
 
 TEXTS = ["about red apple quite", "old river mirror", "tiny window near", ""]
-HEADS = ["de", "clf", "combined"]
+HEADS = ["dual", "classifier", "combined"]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_added_labels_are_scored_by_their_text_and_retired_ones_are_gone(model, 
 
 def test_an_added_label_is_first_for_its_own_text(model):
     model.live.add([NewLabel("N1", "about red apple quite")])
-    top = model.predict("about red apple quite", 1, head="de")
+    top = model.predict("about red apple quite", 1, head="dual")
     assert (top.ids, top.texts) == ([["N1"]], [["about red apple quite"]])
     np.testing.assert_allclose(top.scores, [[1.0]], atol=1e-5)
     assert top.rows[0, 0] == 40
@@ -96,12 +96,12 @@ def test_an_added_label_is_first_for_its_own_text(model):
 def test_every_predictor_of_the_run_answers_by_a_change_in_its_next_call(run, model):
     other = umpteen.Predictor.load(run, device="cpu")
     model.live.add([NewLabel("N1", TEXTS[1])])
-    assert other.predict(TEXTS[1], 1, head="de").ids == [["N1"]]
+    assert other.predict(TEXTS[1], 1, head="dual").ids == [["N1"]]
     LabelBook.open(run).retire(["N1"])  # as the command line does
     for each in (model, other, umpteen.Predictor.load(run, device="cpu")):
-        assert "N1" not in each.predict(TEXTS[1], 50, head="de").ids[0]
+        assert "N1" not in each.predict(TEXTS[1], 50, head="dual").ids[0]
     other.live.restore(["N1"])
-    assert model.predict(TEXTS[1], 1, head="de").ids == [["N1"]]
+    assert model.predict(TEXTS[1], 1, head="dual").ids == [["N1"]]
 
 
 def test_loading_again_finds_the_same(run, model):
@@ -120,20 +120,20 @@ def test_a_faiss_index_never_returns_a_retired_label_and_finds_added_ones(run):
 
     build(run, kind="faiss", factory="HNSW8", heads=(), k=5)
     model = umpteen.Predictor.load(run, device="cpu")
-    assert model.index("de").describe()["kind"] == "faiss"
+    assert model.index("dual").describe()["kind"] == "faiss"
     model.live.add([NewLabel("N1", TEXTS[0])])
-    gone = model.predict(TEXTS, 3, head="de").ids[1]
+    gone = model.predict(TEXTS, 3, head="dual").ids[1]
     model.live.retire(gone)
     for head in HEADS:
         top = model.predict(TEXTS, 50, head=head)
         assert {len(ids) for ids in top.ids} == {41 - len(gone)}
         assert not set(gone) & {i for ids in top.ids for i in ids}
-    assert model.predict(TEXTS[0], 1, head="de").ids == [["N1"]]
+    assert model.predict(TEXTS[0], 1, head="dual").ids == [["N1"]]
 
 
 def test_exclusion_and_masks_reach_added_labels(model):
     model.live.add([NewLabel("N1", TEXTS[0]), NewLabel("N2", TEXTS[1])])
-    top = model.predict(TEXTS[:2], 3, head="de", exclude=np.array([[0, 40]]))
+    top = model.predict(TEXTS[:2], 3, head="dual", exclude=np.array([[0, 40]]))
     assert "N1" not in top.ids[0]
     assert top.ids[1][0] == "N2"
     allowed = np.zeros(42, np.bool_)
@@ -151,7 +151,7 @@ def test_metrics_are_those_of_the_training(run, model, tiny_data):
 
 def test_contents_are_read_where_the_model_reads_them(model):
     model.live.add([NewLabel("N1", "old", "lantern pocket"), NewLabel("N2", "old")])
-    top = model.predict("old lantern pocket", 1, head="de")
+    top = model.predict("old lantern pocket", 1, head="dual")
     assert top.ids == [["N1"]]
     np.testing.assert_allclose(top.scores, [[1.0]], atol=1e-5)
 
@@ -164,8 +164,8 @@ def test_another_file_in_the_journals_place_is_encoded_anew(run, model):
     model.predict(TEXTS, 1)
     shutil.copy(kept, run / FILE_NAME)  # an older copy is put back
     LabelBook.open(run).add([NewLabel("N2", TEXTS[1])])
-    assert model.predict(TEXTS[1], 1, head="de").ids == [["N2"]]
-    np.testing.assert_allclose(model.predict(TEXTS[1], 1, head="de").scores, 1.0, atol=1e-5)
+    assert model.predict(TEXTS[1], 1, head="dual").ids == [["N2"]]
+    np.testing.assert_allclose(model.predict(TEXTS[1], 1, head="dual").scores, 1.0, atol=1e-5)
 
 
 def test_a_damaged_journal_stops_loading_unless_told_otherwise(run, model):
@@ -186,7 +186,7 @@ def test_threads_that_search_and_change_see_whole_states(model):
 
     def search():
         while not stop.is_set():
-            top = model.predict(TEXTS[:2], 45, head="de")
+            top = model.predict(TEXTS[:2], 45, head="dual")
             for ids in top.ids:
                 if len(set(ids)) != len(ids) or len(ids) < 40:
                     wrong.append(ids)

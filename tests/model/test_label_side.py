@@ -116,7 +116,7 @@ def test_the_presets_learn(tiny_data, tmp_path, preset):
     losses = np.array([json.loads(line)["loss"] for line in lines])
     twelfth = len(losses) // 12
     assert losses[-twelfth:].mean() < 0.9 * losses[:twelfth].mean()
-    assert evaluate(model, tiny_data)["clf"].values["P@1"] > 35  # of 40 labels
+    assert evaluate(model, tiny_data)["classifier"].values["P@1"] > 35  # of 40 labels
 
 
 def test_neighbours_are_the_heaviest_with_the_label_first(tiny_data):

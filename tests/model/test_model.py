@@ -62,10 +62,10 @@ def test_temperatures_are_trained_only_when_asked_and_stay_positive():
 @pytest.mark.parametrize(
     ("heads", "names", "width"),
     [
-        (("dual", "classifier"), ("de", "clf", "combined"), 2 * D),
-        (("classifier", "dual"), ("de", "clf", "combined"), 2 * D),
-        (("dual",), ("de",), D),
-        (("classifier",), ("clf",), D),
+        (("dual", "classifier"), ("dual", "classifier", "combined"), 2 * D),
+        (("classifier", "dual"), ("dual", "classifier", "combined"), 2 * D),
+        (("dual",), ("dual",), D),
+        (("classifier",), ("classifier",), D),
     ],
 )
 def test_search_vectors_are_the_heads_side_by_side_in_unit_length(heads, names, width):
@@ -96,7 +96,7 @@ def test_the_combined_score_is_the_sum_of_the_two_cosines():
                 psi = model.label_vectors[j][None]
                 classifier = torch.cosine_similarity(model.classifier(h), psi)
                 torch.testing.assert_close((queries[i] @ labels[j])[None], dual + classifier)
-                for name, expected in (("de", dual), ("clf", classifier)):
+                for name, expected in (("dual", dual), ("classifier", classifier)):
                     c = head_columns(model, name)
                     torch.testing.assert_close((queries[i, c] @ labels[j, c])[None], expected)
 
@@ -215,6 +215,6 @@ def test_a_classifier_on_the_dual_head_scores_with_the_dual_vectors():
     encoded = model.encode(make_store(4).take(np.arange(4)))
     torch.testing.assert_close(model.classifier(encoded), model.dual(encoded))
     assert model.classifier_head is None
-    assert available_heads(model) == ("de", "clf", "combined")
+    assert available_heads(model) == ("dual", "classifier", "combined")
     with pytest.raises(ConfigError, match="cannot use the dual head"):
         make_model(heads=("classifier",), classifier_head="dual")

@@ -28,7 +28,9 @@ def shapes(markup, name):
 
 
 def test_bars_have_heights_in_proportion_and_values_written():
-    markup = bar_chart("t", ["P@1", "P@5"], [("A", "de", [40.0, 20.0]), ("B", "clf", [10.0, 0.0])])
+    markup = bar_chart(
+        "t", ["P@1", "P@5"], [("A", "dual", [40.0, 20.0]), ("B", "classifier", [10.0, 0.0])]
+    )
     heights = [float(bar.get("height")) for bar in shapes(markup, "rect")]
     assert heights[0] == pytest.approx(2 * heights[2], abs=0.2)
     assert heights[0] == pytest.approx(4 * heights[1], abs=0.3)
@@ -57,14 +59,14 @@ def test_lines_stay_inside_the_picture_and_fall_where_values_fall(size):
 
 @pytest.mark.parametrize("value", [0.0, 12.5])
 def test_a_single_point_is_drawn(value):
-    markup = line_chart("t", [Line("a", "de", [4], [value])], x_title="epoch")
+    markup = line_chart("t", [Line("a", "dual", [4], [value])], x_title="epoch")
     assert "nan" not in markup
-    signs = [p for p in shapes(markup, "path") if p.get("class") == "sign de"]
+    signs = [p for p in shapes(markup, "path") if p.get("class") == "sign dual"]
     assert [sign[0].text for sign in signs] == [f"a, 4: {value:.2f}"]
 
 
 def test_every_chart_has_a_title_for_those_who_cannot_see_it():
-    root = ElementTree.fromstring(bar_chart("What <it> shows", ["a"], [("A", "de", [0.0])]))
+    root = ElementTree.fromstring(bar_chart("What <it> shows", ["a"], [("A", "dual", [0.0])]))
     assert root[0].tag == "title"
     assert root[0].text == "What <it> shows"
     assert root.get("role") == "img"

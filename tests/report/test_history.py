@@ -29,7 +29,7 @@ def make_run(folder, *, epochs=4, patience=0, last="epoch-0004", best=None, valu
     (folder / "models.json").write_text(json.dumps(names))
     if values:
         entries = [
-            {"epoch": i + 1, "value": value, "heads": {"de": {"P@1": value}}}
+            {"epoch": i + 1, "value": value, "heads": {"dual": {"P@1": value}}}
             for i, value in enumerate(values)
         ]
         document = {"select": "P@1", "validation": entries}

@@ -12,7 +12,7 @@ from umpteen.report.outcomes import HeadOutcome, Outcome
 N, L = 37, 11
 
 
-def make_outcome(heads=("de", "clf", "combined"), seed=3):
+def make_outcome(heads=("dual", "classifier", "combined"), seed=3):
     rng = np.random.default_rng(seed)
     truth = sp.csr_matrix((rng.random((N, L)) < 0.2).astype(np.float32))
     outcomes = {}
@@ -40,15 +40,15 @@ def test_counts_of_labels_equal_a_loop_over_queries():
 
 def test_gains_are_ranked_by_amount_then_share_then_row():
     counts = count_labels(make_outcome())
-    gain = counts.found["combined"] - counts.found["de"]
+    gain = counts.found["combined"] - counts.found["dual"]
     expected = sorted(
         (row for row in range(L) if gain[row] > 0),
         key=lambda row: (-gain[row], -gain[row] / counts.positives[row], row),
     )
     assert expected  # else the test says nothing
-    assert most_gained(counts, "combined", "de", 99).tolist() == expected
-    assert most_gained(counts, "combined", "de", 2).tolist() == expected[:2]
-    assert not set(expected) & set(most_gained(counts, "de", "combined", 99).tolist())
+    assert most_gained(counts, "combined", "dual", 99).tolist() == expected
+    assert most_gained(counts, "combined", "dual", 2).tolist() == expected[:2]
+    assert not set(expected) & set(most_gained(counts, "dual", "combined", 99).tolist())
 
 
 def test_labels_never_missed_are_not_listed():
@@ -76,7 +76,7 @@ def test_chosen_queries_are_what_their_group_says_and_come_once(seed):
 
 
 def test_a_run_of_one_head_has_no_group_of_differences():
-    assert set(choose_queries(make_outcome(("de",)))) == {
+    assert set(choose_queries(make_outcome(("dual",)))) == {
         "Drawn at random",
         "Where no true label is found",
     }

@@ -105,7 +105,7 @@ def test_numbers_on_a_split_are_those_of_evaluate(run, tiny_data, tmp_path):
     result = evaluate(Predictor.load(run, device="cpu"), tiny_data)
     table = numbers(page, "heads")
     assert table.pop("metric") == ["Dual encoder", "Classifier", "Combined"]
-    assert list(table) == list(result["de"].values)
+    assert list(table) == list(result["dual"].values)
     for metric, cells in table.items():
         assert cells == [f"{report.values[metric]:.2f}" for report in result.heads.values()]
     bins = numbers(page, "bins")
@@ -122,7 +122,7 @@ def test_numbers_on_examples_are_those_of_the_validation_that_chose_the_model(ru
     epoch = int(json.loads((run / "models.json").read_text())["best"][-4:])
     entry = next(entry for entry in document["validation"] if entry["epoch"] == epoch)
     table = numbers(page, "heads")
-    shared = [metric for metric in entry["heads"]["de"] if not metric.startswith("PS")]
+    shared = [metric for metric in entry["heads"]["dual"] if not metric.startswith("PS")]
     assert "R@100" in shared
     for metric in shared:
         assert table[metric] == [f"{values[metric]:.2f}" for values in entry["heads"].values()]

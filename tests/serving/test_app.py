@@ -31,7 +31,7 @@ def sentence(answer, status):
     return error["message"]
 
 
-@pytest.mark.parametrize("head", ["de", "clf", "combined", "fused", None])
+@pytest.mark.parametrize("head", ["dual", "classifier", "combined", "ensemble", None])
 def test_answers_are_those_of_the_library(client, run, head):
     model = umpteen.Predictor.load(run, device="cpu")
     wanted = model.predict(TEXTS, 5, head=head)
@@ -58,12 +58,12 @@ def test_parts_add_up_to_the_score(client):
             assert sum(label["parts"].values()) == pytest.approx(label["score"], abs=2e-5)
     assert "parts" not in predict(client, TEXTS)["predictions"][0]["labels"][0]
     own = next(x for x in found["predictions"][1]["labels"] if x["id"] == "N1")
-    assert own["parts"]["de"] == pytest.approx(1, abs=1e-5)
+    assert own["parts"]["dual"] == pytest.approx(1, abs=1e-5)
 
 
 def test_the_fused_head_tells_its_parts_and_neighbours(client):
     found = predict(client, TEXTS, k=3, explain=True)
-    assert found["head"] == "fused"
+    assert found["head"] == "ensemble"
     for each in found["predictions"]:
         assert all(label["parts"] for label in each["labels"])
         assert 1 <= len(each["neighbours"]) <= 5
@@ -99,10 +99,10 @@ def test_threshold_allow_and_deny(client):
 def test_requests_of_all_kinds_at_once_get_what_they_get_alone(client):
     bodies = [
         {"texts": TEXTS[:2], "k": 3},
-        {"texts": TEXTS[1:], "k": 7, "head": "de"},
+        {"texts": TEXTS[1:], "k": 7, "head": "dual"},
         {"texts": TEXTS[:1], "k": 40, "deny": ["L00", "L01"]},
         {"texts": TEXTS, "k": 2, "allow": ["L05", "L06", "L07"]},
-        {"texts": TEXTS[2:], "k": 5, "head": "clf", "threshold": 0.1},
+        {"texts": TEXTS[2:], "k": 5, "head": "classifier", "threshold": 0.1},
         {"texts": TEXTS[:3], "k": 4, "explain": True},
     ]
     alone = [client.post("/v1/predict", json=body).json() for body in bodies]
@@ -121,12 +121,12 @@ def test_requests_of_all_kinds_at_once_get_what_they_get_alone(client):
 def test_labels_are_added_retired_and_restored(client, run):
     answer = client.post("/v1/labels", json={"labels": [{"id": "N/1 ä", "text": TEXTS[1]}]})
     assert answer.json() == {"changed": 1, "revision": 1}
-    assert ids(predict(client, TEXTS[1], k=1, head="de")) == [["N/1 ä"]]
+    assert ids(predict(client, TEXTS[1], k=1, head="dual")) == [["N/1 ä"]]
     assert LabelBook.open(run).changes.row("N/1 ä") == 40
     gone = ids(predict(client, TEXTS[0], k=2))[0]
     answer = client.delete("/v1/labels", params={"id": ["N/1 ä", *gone]})
     assert answer.json() == {"changed": 3, "revision": 2}
-    for head in ("de", "clf", "combined", "fused"):
+    for head in ("dual", "classifier", "combined", "ensemble"):
         found = ids(predict(client, TEXTS, k=50, head=head))
         assert not {"N/1 ä", *gone} & {i for each in found for i in each}
     assert client.post("/v1/labels/restore", json={"ids": gone}).json()["changed"] == 2
@@ -219,10 +219,10 @@ def test_overload_is_told_to_come_back(serving):
 
 def test_info_tells_what_is_served(client):
     about = client.get("/v1/info").json()
-    assert about["heads"] == ["de", "clf", "combined", "fused"]
+    assert about["heads"] == ["dual", "classifier", "combined", "ensemble"]
     assert (about["run"], about["n_labels"], about["changes"]) == ("run", 40, "")
     assert sum(each["labels"] for each in about["frequencies"]) == 40
-    assert about["history"][-1]["heads"]["de"]["P@1"] >= 0
+    assert about["history"][-1]["heads"]["dual"]["P@1"] >= 0
     client.delete("/v1/labels?id=L01")
     about = client.get("/v1/info").json()
     assert (about["n_labels"], about["n_retired"], about["revision"]) == (39, 1, 1)

@@ -116,7 +116,10 @@ def test_typing_a_text_and_enter_shows_what_the_service_answers(page, server):
     assert "10 labels found" in said
     assert best["text"] in said
     assert f"{round(100 * best['score'])} %" in page.text("#found .result .score")
-    shares, named = page.text("#found .result .shares"), {"de": "label text", "clf": "classifier"}
+    shares, named = (
+        page.text("#found .result .shares"),
+        {"dual": "label text", "classifier": "classifier"},
+    )
     named |= {"votes": "near texts", "lexical": "exact words", "frequency": "frequency"}
     for part, value in best["parts"].items():
         share = 100 * max(0.0, value) / sum(max(0.0, other) for other in best["parts"].values())
@@ -150,11 +153,13 @@ def test_shift_enter_is_a_new_line_and_a_blank_text_asks_nothing(page):
 def test_another_head_gives_its_own_answer(page, server):
     ask(page, TEXT)
     page.js(
-        "(() => { const head = document.querySelector('#head'); head.value = 'de';"
+        "(() => { const head = document.querySelector('#head'); head.value = 'dual';"
         " head.dispatchEvent(new Event('change')); })()"
     )
     page.wait("document.querySelector('#found-note').textContent.includes('cosines')")
-    [expected] = server.call("/v1/predict", {"texts": [TEXT], "k": 10, "head": "de"})["predictions"]
+    [expected] = server.call("/v1/predict", {"texts": [TEXT], "k": 10, "head": "dual"})[
+        "predictions"
+    ]
     assert found_ids(page) == [label["id"] for label in expected["labels"]]
 
 
@@ -275,7 +280,7 @@ def test_the_run_shows_its_metrics_and_curves(page, server):
     rows = page.texts("#run-body tbody tr")
     for head, row in zip(chosen["heads"].values(), rows, strict=False):
         assert f"{head['P@1']:.1f}" in row
-    assert len(rows) == len(chosen["heads"]) + 1  # the fused answer has no epochs
+    assert len(rows) == len(chosen["heads"]) + 1  # the ensemble has no epochs
     points = page.js("document.querySelectorAll('svg.chart')[1].querySelectorAll('circle').length")
     assert points == len(chosen["heads"]) * len(report["validations"])
     assert "Time in training" in page.text("#run-body .facts")

@@ -25,7 +25,7 @@ TEXT = "old river mirror"
 
 
 def answers(service, text=TEXT, **body):
-    status, found = service.call("/v1/predict", {"texts": text, "head": "de", **body})
+    status, found = service.call("/v1/predict", {"texts": text, "head": "dual", **body})
     assert status == 200, found
     return [label["id"] for label in found["predictions"][0]["labels"]]
 
@@ -107,7 +107,7 @@ def test_a_new_version_takes_over_without_a_lost_request(service, run, other_run
 
     def ask():
         while not stop.is_set():
-            status, found = running.call("/v1/predict", {"texts": TEXT, "head": "de", "k": 40})
+            status, found = running.call("/v1/predict", {"texts": TEXT, "head": "dual", "k": 40})
             codes.append(status)
             if status != 200 or len(found["predictions"][0]["labels"]) not in (39, 40):
                 wrong.append(found)

@@ -26,7 +26,7 @@ def test_it_tells_the_history_of_the_run(client, run):
     assert told["loss"]["steps"][-1] <= history.steps.steps[-1]
     assert told["facts"]["Epochs"] == f"{history.reached} of {history.planned}"
     recipe = json.loads((run / "answers" / "recipe.json").read_text())
-    assert told["fused"][0]["validation"] == recipe["ways"][0]["validation"]
+    assert told["ensemble"][0]["validation"] == recipe["ways"][0]["validation"]
 
 
 def test_bins_hold_every_label_and_go_down(client, run):

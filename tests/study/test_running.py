@@ -182,8 +182,8 @@ def test_the_table_has_mean_and_spread_over_seeds(study, made):
     assert f"| {values.mean():.2f} ±{values.std(ddof=1):.2f} |" in row
     assert results.table(study, cells, heads="all").count("| gandalf |") == 3
     document = results.as_json(study, cells)
-    found = next(r for r in document["rows"] if r["switch"] == "gandalf" and r["head"] == "de")
-    assert found["mean"]["P@5"] == pytest.approx(cells[2].values("de", "P@5").mean())
+    found = next(r for r in document["rows"] if r["switch"] == "gandalf" and r["head"] == "dual")
+    assert found["mean"]["P@5"] == pytest.approx(cells[2].values("dual", "P@5").mean())
 
 
 def test_plots_are_whole_svg_files_with_a_legend(study, made, tmp_path):

@@ -33,6 +33,6 @@ def test_every_run_of_a_study_for_a_gpu_has_its_row(name, tiny_data_folder, tiny
     assert {cell.preset for cell in cells} == set(study.presets)
     for cell in cells:
         assert cell.results[0]["steps"] > 0
-        assert "fused" not in cell.heads
+        assert "ensemble" not in cell.heads
         assert 0 <= cell.values(cell.best, "P@1")[0] <= 100
     assert results.table(study, cells).count("\n") == len(cells) + 2

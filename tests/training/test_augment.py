@@ -105,7 +105,7 @@ def test_every_way_of_training_takes_soft_rows(tiny_data, tmp_path, way):
         for line in (tmp_path / "run" / "labels.jsonl").read_text().splitlines()
     ]
     assert counts == tiny_data.label_counts.tolist()
-    assert evaluate(model, tiny_data)["de" if way == "bank" else "combined"].n == 20
+    assert evaluate(model, tiny_data)["dual" if way == "bank" else "combined"].n == 20
 
 
 def test_label_rows_teach_the_labels_that_no_query_has(tiny_data, tmp_path):

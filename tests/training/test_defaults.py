@@ -41,9 +41,9 @@ def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
 
 
 def test_a_budget_bounds_the_fused_answer_too(tiny_data):
-    assert settled(tiny_data, minutes=10.0).config.fusion.seconds == pytest.approx(120.0)
-    told = settled(tiny_data, minutes=10.0, overrides=["fusion.seconds=5"])
-    assert told.config.fusion.seconds == 5
+    assert settled(tiny_data, minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
+    told = settled(tiny_data, minutes=10.0, overrides=["ensemble.seconds=5"])
+    assert told.config.ensemble.seconds == 5
 
 
 def test_where_margins_are_learned_the_fused_answer_gets_more_of_a_budget():
@@ -51,11 +51,11 @@ def test_where_margins_are_learned_the_fused_answer_gets_more_of_a_budget():
         rows = range(4 * queries_per_label)
         return Dataset.from_lists([f"word{i} thing" for i in rows], [[i % 4] for i in rows])
 
-    assert settled(of(9), minutes=10.0).config.fusion.seconds == pytest.approx(120.0)
-    assert settled(of(10), minutes=10.0).config.fusion.seconds == pytest.approx(240.0)
+    assert settled(of(9), minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
+    assert settled(of(10), minutes=10.0).config.ensemble.seconds == pytest.approx(240.0)
     assert (
-        settled(of(10), minutes=30.0).config.fusion.seconds
-        == load_config("unidec-frugal").fusion.seconds
+        settled(of(10), minutes=30.0).config.ensemble.seconds
+        == load_config("unidec-frugal").ensemble.seconds
     )
 
 
@@ -72,7 +72,7 @@ def test_few_queries_are_held_out_in_number_for_a_fused_answer():
 
 
 @pytest.mark.parametrize(
-    "told", [{"preset": "unidec-frugal"}, {"overrides": ["fusion.enabled=off"]}]
+    "told", [{"preset": "unidec-frugal"}, {"overrides": ["ensemble.enabled=off"]}]
 )
 def test_presets_and_runs_without_a_fused_answer_hold_out_as_ever(told):
     assert settled(few_queries(), **told).config.validation.share == 0.03

@@ -26,7 +26,7 @@ ODDS = (
 
 
 def test_scores_start_at_the_odds_of_a_label(tiny_data, tmp_path):
-    fit(tiny_data, tmp_path / "run", *ODDS, "fusion.enabled=off")
+    fit(tiny_data, tmp_path / "run", *ODDS, "ensemble.enabled=off")
     model, *_ = load_model(RunFolder(tmp_path / "run").model("last"))
     model.eval()
     encoded = torch.randn(2000, model.encoder.dim)

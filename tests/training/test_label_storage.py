@@ -168,7 +168,7 @@ def test_what_can_be_learned_is_learned(table, moments, tiny_data, tmp_path):
         f"train.label_moments={moments}",
     )
     report = umpteen.evaluate(model, tiny_data, split="test", metrics=["P@1"])
-    assert report.heads["clf"].values["P@1"] >= 60, report.heads
+    assert report.heads["classifier"].values["P@1"] >= 60, report.heads
     about = json.loads((tmp_path / "run" / "config.json").read_text())["config"]["train"]
     assert (about["label_storage"], about["label_moments"]) == (table, moments)
 
@@ -191,4 +191,4 @@ def test_a_gpu_learns_in_every_storage_and_place(table, moments, place, tiny_dat
     assert all(math.isfinite(loss) for loss in losses)
     assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
     found = umpteen.evaluate(model, tiny_data, metrics=["R@10"])
-    assert found.heads["clf"].values["R@10"] > 50
+    assert found.heads["classifier"].values["R@10"] > 50

@@ -23,27 +23,27 @@ def test_epochs_are_those_that_fit(seconds, expected):
 
 
 def test_time_that_is_gone_and_time_for_the_fused_answer_are_set_aside():
-    fusion = dataclasses.replace(CONFIG.fusion, seconds=30.0)
-    config = dataclasses.replace(CONFIG, fusion=fusion)
+    ensemble = dataclasses.replace(CONFIG.ensemble, seconds=30.0)
+    config = dataclasses.replace(CONFIG, ensemble=ensemble)
     # 0.95 * 300 - 45 - 30 = 210 seconds for epochs of 8
     found, reason = within_budget(config, PACE, minutes=5.0, spent=45.0)
     assert found.train.epochs == 26
     assert reason.startswith("train.epochs 26: 100 ms a step, 50 steps an epoch")
-    off = dataclasses.replace(config, fusion=dataclasses.replace(fusion, enabled="off"))
+    off = dataclasses.replace(config, ensemble=dataclasses.replace(ensemble, enabled="off"))
     assert within_budget(off, PACE, minutes=5.0, spent=45.0)[0].train.epochs == 30
 
 
 def test_the_fused_answer_gets_what_all_the_epochs_leave_over():
-    fusion = dataclasses.replace(CONFIG.fusion, seconds=30.0)
-    config = dataclasses.replace(CONFIG, fusion=fusion)
+    ensemble = dataclasses.replace(CONFIG.ensemble, seconds=30.0)
+    config = dataclasses.replace(CONFIG, ensemble=ensemble)
     # 0.95 * 600 - 45 = 525 seconds; 30 epochs of 8 leave 285
     found, reason = within_budget(config, PACE, minutes=10.0, spent=45.0)
-    assert (found.train.epochs, found.fusion.seconds) == (30, pytest.approx(285.0))
-    assert "285 s kept for the fused answer" in reason
-    told, _ = within_budget(config, PACE, minutes=10.0, spent=45.0, told={"fusion.seconds"})
-    assert told.fusion.seconds == 30.0
+    assert (found.train.epochs, found.ensemble.seconds) == (30, pytest.approx(285.0))
+    assert "285 s kept for the ensemble" in reason
+    told, _ = within_budget(config, PACE, minutes=10.0, spent=45.0, told={"ensemble.seconds"})
+    assert told.ensemble.seconds == 30.0
     short, _ = within_budget(config, PACE, minutes=5.0, spent=45.0)
-    assert short.fusion.seconds == 30.0
+    assert short.ensemble.seconds == 30.0
 
 
 @pytest.mark.parametrize("changes", [(), ("train.epochs=1", "validation.share=0")])

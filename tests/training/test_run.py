@@ -197,7 +197,7 @@ def test_history_and_models_agree(finished):
     history = metrics["validation"]
     assert metrics["select"] == "nDCG@5"
     assert [entry["epoch"] for entry in history] == [1, 2, 3, 4]
-    assert all(set(entry["heads"]) == {"de", "clf", "combined"} for entry in history)
+    assert all(set(entry["heads"]) == {"dual", "classifier", "combined"} for entry in history)
     assert all(entry["value"] == entry["heads"]["combined"]["nDCG@5"] for entry in history)
     best = max(history, key=lambda entry: entry["value"])["epoch"]
     names = json.loads((finished / "models.json").read_text())
@@ -402,7 +402,7 @@ def test_the_static_table_trains(tiny_data, tmp_path):
     changes = ("encoder.table=static", "train.epochs=2", "model.dim=32")
     model = fit(tiny_data, tmp_path, *changes)
     report = umpteen.evaluate(model, tiny_data, metrics=["R@10"])
-    assert report["de"].values["R@10"] > 50
+    assert report["dual"].values["R@10"] > 50
 
 
 def test_filter_pairs_are_neither_learned_nor_answered(tiny_data, tmp_path):

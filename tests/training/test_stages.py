@@ -174,7 +174,7 @@ def test_the_frozen_loss_is_the_classifier_part_of_the_whole_one(shared, tiny_da
 def test_both_stages_learn_and_all_heads_answer(tiny_data, tmp_path):
     changes = (*KINDS["a head of its own"], "train.epochs=25", "stage2.train.epochs=15")
     model = fit(tiny_data, tmp_path / "run", *changes)
-    assert model.heads == ("de", "clf", "combined")
+    assert model.heads == ("dual", "classifier", "combined")
     last = umpteen.Predictor.load(tmp_path / "run", which="last")
     report = umpteen.evaluate(last, tiny_data, metrics=["P@1"])
     # The best of 40 labels by chance is right in about 5 of 100 queries.
@@ -189,7 +189,7 @@ def test_before_its_stage_a_classifier_of_zeros_leaves_the_answers_to_the_dual_h
 ):
     model = fit(tiny_data, tmp_path / "run", *FIRST)
     texts = tiny_data["test"].texts()
-    combined, dual = (model.predict(texts, 5, head=head) for head in ("combined", "de"))
+    combined, dual = (model.predict(texts, 5, head=head) for head in ("combined", "dual"))
     np.testing.assert_array_equal(combined.rows, dual.rows)
 
 
@@ -262,7 +262,7 @@ def test_a_wish_to_stop_in_the_last_step_of_a_stage_is_granted(whole, tiny_data,
 
 def test_a_wish_to_stop_in_the_very_last_step_is_granted_too(tiny_data, tmp_path):
     run = tmp_path / "run"
-    changes = ("train.epochs=1", "fusion.least_queries=5")
+    changes = ("train.epochs=1", "ensemble.min_queries=5")
     with pytest.raises(KeyboardInterrupt):
         fit(tiny_data, run, *changes, reporters=[Signal(2)])
     assert len(steps(run)) == 2

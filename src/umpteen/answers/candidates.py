@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from umpteen.types import TopK
 
-PARTS = ("de", "clf", "votes", "lexical")
+PARTS = ("dual", "classifier", "votes", "lexical")
 """What can be switched off."""
 VIEWS = {
-    "de": "de",
-    "clf": "clf",
+    "dual": "dual",
+    "classifier": "classifier",
     "votes": "votes",
     "words": "lexical",
     "margins": "lexical",

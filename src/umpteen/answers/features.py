@@ -12,7 +12,7 @@ FLOOR = 0.003
 """Added to votes before their logarithm: less than one of a hundred neighbours says."""
 STEEP = 4.0
 """Of the sigmoid that makes a probability of a margin."""
-PER_VIEW = {"de": 3, "clf": 3, "votes": 4, "words": 4, "margins": 4, "word_votes": 4}
+PER_VIEW = {"dual": 3, "classifier": 3, "votes": 4, "words": 4, "margins": 4, "word_votes": 4}
 """Features of each view."""
 
 
@@ -82,7 +82,7 @@ def _of_view(
     if view == "words":
         return [log_shares(scores, candidates), scores, (scores != 0).astype(np.float64)]
     judged = scores
-    if view == "clf":  # a vector that was never trained must not set the measure
+    if view == "classifier":  # a vector that was never trained must not set the measure
         judged = np.where(trained, scores, of_query(np.minimum, scores, candidates))
     return [scores - of_query(np.maximum, judged, candidates), scores]
 

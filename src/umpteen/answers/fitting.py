@@ -102,7 +102,7 @@ def _words_of_texts(views: Views, held: Held, found: Candidates) -> NDArray[np.f
 def _combinations(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     """All parts; all but one; the heads alone."""
     whole = tuple(part for part in PARTS if part in {VIEWS[name] for name in names})
-    heads = tuple(part for part in whole if part in ("de", "clf"))
+    heads = tuple(part for part in whole if part in ("dual", "classifier"))
     fewer = [tuple(p for p in whole if p != left_out) for left_out in whole]
     return [parts for parts in dict.fromkeys([whole, *fewer, heads]) if parts]
 

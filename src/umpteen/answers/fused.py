@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Fused:
-    """What the head ``fused`` is: all parts of a run and the recipe that joins them.
+    """What the head ``ensemble`` is: all parts of a run and the recipe that joins them.
 
     Args:
         recipe: From a fit.

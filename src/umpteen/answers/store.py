@@ -32,7 +32,7 @@ def save_answers(
     lexical: Lexical | None,
     label_counts: NDArray[np.int64],
 ) -> None:
-    """Write everything the head ``fused`` needs, replacing what was there.
+    """Write everything the head ``ensemble`` needs, replacing what was there.
 
     Args:
         folder: The run.
@@ -75,7 +75,7 @@ def load_answers(
     if recipe.model != model:
         raise LabelMismatch(
             f"{place} was fitted for the model {recipe.model}, the run now answers with {model}; "
-            f"fit it again with: umpteen fuse {folder.path} DATA"
+            f"fit it again with: umpteen fit-ensemble {folder.path} DATA"
         )
     n_labels = len(predictor.labels)
     counts = _read_counts(place / "label_counts.npy", n_labels)
@@ -101,7 +101,7 @@ def load_answers(
     if lacking:
         raise RunError(
             f"{place} is damaged: it lacks what {', '.join(sorted(lacking))} need; "
-            f"fit it again with: umpteen fuse {folder.path} DATA"
+            f"fit it again with: umpteen fit-ensemble {folder.path} DATA"
         )
     return Fused(recipe, views, counts)
 

@@ -16,7 +16,7 @@ from umpteen.answers.candidates import VIEWS, Candidates
 from umpteen.answers.features import log_shares, of_query
 from umpteen.answers.lexical import SCALE
 
-READ = {"de": 2, "words": 3}
+READ = {"dual": 2, "words": 3}
 """Features of each view that knows something of a label from its text alone."""
 SHARE = 0.1
 """Of the labels that are hidden at a time."""

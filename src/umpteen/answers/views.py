@@ -59,7 +59,10 @@ class Views:
     @property
     def names(self) -> tuple[str, ...]:
         """The views there are."""
-        have = {"de": "de" in self.predictor.heads, "clf": "clf" in self.predictor.heads}
+        have = {
+            "dual": "dual" in self.predictor.heads,
+            "classifier": "classifier" in self.predictor.heads,
+        }
         have["votes"] = self.remembered is not None
         have["words"] = self.lexical is not None
         have["margins"] = self.lexical is not None and self.lexical.margins is not None
@@ -115,7 +118,7 @@ class Views:
         now: Additions | None,
     ) -> Candidates:
         tops, stored = [], {}
-        for head in ("de", "clf"):
+        for head in ("dual", "classifier"):
             if head in views:
                 keep = min(depth, labels.n)
                 top = self.predictor.search(
@@ -140,7 +143,7 @@ class Views:
             known = rows < said.shape[1]
             scores[view] = np.zeros(len(rows), np.float32)
             scores[view][known] = said[queries[known], rows[known]]
-        for head in ("de", "clf"):
+        for head in ("dual", "classifier"):
             if head in views:
                 scores[head] = self.predictor.pair_scores(vectors, queries, rows, head=head)
         return Candidates(queries, rows, scores, len(texts))

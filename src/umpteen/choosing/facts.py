@@ -38,7 +38,7 @@ class Facts:
     """Training queries that can leave train together without taking a label's last one; counted up
     to ``SAMPLE``."""
     least_held: int
-    """Held-out queries that a fused answer needs; 0 where none is wanted."""
+    """Held-out queries that an ensemble needs; 0 where none is wanted."""
     encoder: str
     """``bag``, ``convolution`` or ``transformer``."""
     device: str
@@ -65,7 +65,7 @@ def look_at(
         tokenizer: The encoder's; None counts words instead, at four tokens for three of them.
         encoder: Its kind.
         device: Where training runs.
-        least_held: Held-out queries that a fused answer needs; 0 where none is wanted.
+        least_held: Held-out queries that an ensemble needs; 0 where none is wanted.
         minutes: The time budget.
 
     Returns:

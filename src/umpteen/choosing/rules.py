@@ -92,12 +92,12 @@ def shares(facts: Facts) -> Chosen:
     return Chosen(
         f"{facts.queries_per_label:.1f} queries a label ({kind}), {facts.labels_per_query:.1f} "
         "labels a query: both heads as in the preset; even on dense data a smaller share of the "
-        "dual one lost on validation, and the fused answer weighs them"
+        "dual one lost on validation, and the ensemble weighs them"
     )
 
 
 def held_out(facts: Facts) -> Chosen:
-    """How many training queries choose the epoch and fit the fused answer."""
+    """How many training queries choose the epoch and fit the ensemble."""
     if facts.validation:
         return Chosen(f"nothing is held out: {facts.validation:,} validation queries are given")
     usual = {"validation.share": USUAL_SHARE}
@@ -105,20 +105,20 @@ def held_out(facts: Facts) -> Chosen:
     if not facts.least_held:
         return Chosen(f"{of_them}, to choose the epoch by", usual)
     if USUAL_SHARE * facts.queries >= HELD_QUERIES:
-        return Chosen(f"{of_them}, enough to fit the fused answer", usual)
+        return Chosen(f"{of_them}, enough to fit the ensemble", usual)
     if facts.queries < FEWEST_QUERIES:
         why = f"below {FEWEST_QUERIES} queries training needs them more"
-        return Chosen(f"{of_them}, so no fused answer: {why}", usual)
+        return Chosen(f"{of_them}, so no ensemble: {why}", usual)
     share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4)
     held = min(round(share * facts.queries), facts.spare)
     if held < facts.least_held:
         return Chosen(
             f"{of_them} at most {held} can be spared (a tenth, and no label's last one), too few "
-            f"for a fused answer, which needs {facts.least_held}",
+            f"for an ensemble, which needs {facts.least_held}",
             usual,
         )
     return Chosen(
-        f"{held} {of_them}, for the fused answer; {USUAL_SHARE:g} would be "
+        f"{held} {of_them}, for the ensemble; {USUAL_SHARE:g} would be "
         f"{USUAL_SHARE * facts.queries:.0f}",
         {"validation.share": share},
     )

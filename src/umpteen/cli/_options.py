@@ -12,19 +12,20 @@ from typing import Any, TypeVar
 import click
 
 from umpteen.errors import UmpteenError
+from umpteen.head_names import COMBINED, ENSEMBLE, HEADS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+ALL_HEADS = (*HEADS, COMBINED, ENSEMBLE)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 format_option = click.option(
     "--format", "data_format", metavar="NAME", help="The data's format, if it is not recognised."
 )
-HEADS = ["de", "clf", "combined", "fused"]
 without_option = click.option(
     "--without",
     multiple=True,
-    type=click.Choice(["de", "clf", "votes", "lexical"]),
-    help="A part that the head fused leaves out.",
+    type=click.Choice([*HEADS, "votes", "lexical"]),
+    help="A part that the head ensemble leaves out.",
 )
 device_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True

@@ -79,7 +79,7 @@ def _trained(run: Path) -> Predictor:
         resume=resume,
         reporters=[Terminal()],
     )
-    say("\nOn the terms held out (percent; de reads label texts, clf has a vector per label):")
+    say("\nTest texts (percent; dual: label texts, classifier: one vector per label):")
     result = evaluate(model, data, metrics=SHOWN)
     write_table(["", *SHOWN], [[head, *r.values.values()] for head, r in result.heads.items()])
     return model

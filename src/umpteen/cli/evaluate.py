@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from umpteen.cli._options import (
-    HEADS,
+    ALL_HEADS,
     device_option,
     format_option,
     json_option,
@@ -21,7 +21,7 @@ from umpteen.cli._options import (
 @click.argument("run")
 @click.argument("data")
 @click.option("--split", default="test", show_default=True, help="Which part of the data.")
-@click.option("--head", default="all", show_default=True, type=click.Choice([*HEADS, "all"]))
+@click.option("--head", default="all", show_default=True, type=click.Choice([*ALL_HEADS, "all"]))
 @click.option("--metrics", metavar="P@1,...", help="What to compute; a full set by default.")
 @click.option("--which", default="best", type=click.Choice(["best", "last"]), show_default=True)
 @without_option
@@ -70,7 +70,7 @@ def evaluate(
     if result.sets is not None:
         auto, groups = result.sets["auto"], result.sets["groups"]
         say(
-            f"fused sets at {result.sets['threshold']:.3g}: micro-F1 {auto['micro_f1']:.2f}, "
+            f"ensemble sets at {result.sets['threshold']:.3g}: micro-F1 {auto['micro_f1']:.2f}, "
             f"macro-F1 {auto['macro_f1']:.2f}, {auto['labels_per_query']:.1f} labels a query "
             f"(thresholds by frequency: {groups['micro_f1']:.2f}, {groups['macro_f1']:.2f}); "
             f"calibration error {result.sets['expected_calibration_error']:.2f}"

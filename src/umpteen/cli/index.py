@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umpteen.cli._options import json_option, sentences, write_json, write_table
+from umpteen.head_names import COMBINED, HEADS
 
 if TYPE_CHECKING:
     from umpteen.index.base import LabelIndex
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("run")
 @click.option("--kind", default="exact", show_default=True, help="exact, or faiss (an extra).")
 @click.option("--factory", metavar="STRING", help='faiss: such as "HNSW32_SQ8,RFlat".')
-@click.option("--head", "heads", multiple=True, type=click.Choice(["de", "clf", "combined"]))
+@click.option("--head", "heads", multiple=True, type=click.Choice([*HEADS, COMBINED]))
 @click.option("-k", default=10, show_default=True, type=click.IntRange(1), help="For the recall.")
 @json_option
 @sentences

@@ -36,7 +36,7 @@ def add(run: str, file: IO[str], device: str, as_json: bool) -> None:
     """Remember the pairs of FILE: {"text": .., "labels": [ids]} on each line.
 
     Near texts get these labels from the next prediction on, in every process that answers with
-    RUN, unless its fused answer was chosen without votes; a text that is asked word for word gets
+    RUN, unless its ensemble was chosen without votes; a text that is asked word for word gets
     them first. A text that is added again replaces
     what was remembered of it. A file with a wrong line changes nothing.
     """
@@ -66,10 +66,10 @@ def info(run: str, as_json: bool) -> None:
 
 def _tell(predictor: Any, as_json: bool, **more: int) -> None:
     remembered = predictor.require_memory()
-    parts = predictor.fused.recipe.way().parts
+    parts = predictor.ensemble.recipe.way().parts
     if "votes" not in parts:
         say(
-            f"the fused answer of this run was chosen without votes ({', '.join(parts)}): a text "
+            f"the ensemble of this run was chosen without votes ({', '.join(parts)}): a text "
             "asked word for word gets its labels, near texts do not"
         )
     facts = {

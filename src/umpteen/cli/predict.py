@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from umpteen.cli._options import HEADS, device_option, sentences, without_option
+from umpteen.cli._options import ALL_HEADS, device_option, sentences, without_option
+from umpteen.head_names import ENSEMBLE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +31,7 @@ TEXTS_AT_ONCE = 1024
     type=click.IntRange(1),
     help="Labels per text, 10 by default; at most so many with --threshold, where it is 20.",
 )
-@click.option("--head", type=click.Choice(HEADS), help="By default the best.")
+@click.option("--head", type=click.Choice(ALL_HEADS), help="By default the best.")
 @click.option(
     "--threshold",
     metavar="auto|groups|X",
@@ -56,7 +57,7 @@ def predict(
 
     A line is a text, or a JSON object with a "text" field, or a "title" and a "content", of which
     is read what training read. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
-    ..}]}. Scores of the head fused are probabilities.
+    ..}]}. Scores of the head ensemble are probabilities.
     """
     import numpy as np
 
@@ -64,10 +65,10 @@ def predict(
     from umpteen.predictor import Predictor
 
     predictor = Predictor.load(run, device=device)
-    if explain and (head or predictor.heads[-1]) != "fused":
+    if explain and (head or predictor.heads[-1]) != ENSEMBLE:
         raise ConfigError(
-            f"--explain tells of the head fused, the head is {head or predictor.heads[-1]}; "
-            "leave out --head, or fit one with umpteen fuse"
+            f"--explain tells of the head ensemble, the head is {head or predictor.heads[-1]}; "
+            "leave out --head, or fit one with umpteen fit-ensemble"
         )
     if k is None:
         k = 10 if threshold is None else 20
@@ -100,23 +101,23 @@ def _limits(
     n = len(predictor.labels)
     if threshold is None:
         return np.full(n + 1, -np.inf)
-    fused = predictor.fused if (head or predictor.heads[-1]) == "fused" else None
+    ensemble = predictor.ensemble if (head or predictor.heads[-1]) == ENSEMBLE else None
     if threshold not in ("auto", "groups"):
-        if fused is not None and not 0 <= float(threshold) <= 1:
+        if ensemble is not None and not 0 <= float(threshold) <= 1:
             raise ConfigError(
-                f"--threshold {threshold}: scores of the head fused are probabilities; "
+                f"--threshold {threshold}: scores of the head ensemble are probabilities; "
                 "give a number from 0 to 1"
             )
         return np.full(n + 1, float(threshold))
-    if fused is None:
+    if ensemble is None:
         raise ConfigError(
-            f"--threshold {threshold} needs the head fused, whose scores are probabilities; "
-            "fit it with umpteen fuse, or give a number"
+            f"--threshold {threshold} needs the head ensemble, whose scores are probabilities; "
+            "fit it with umpteen fit-ensemble, or give a number"
         )
-    calibration = fused.recipe.way(without).calibration
+    calibration = ensemble.recipe.way(without).calibration
     limits = np.full(n + 1, calibration.threshold)
     if threshold == "groups":
-        limits[:n] = thresholds_of_labels(calibration, fused.label_counts)
+        limits[:n] = thresholds_of_labels(calibration, ensemble.label_counts)
     return limits
 
 

@@ -10,10 +10,9 @@ from torch.nn.functional import normalize
 
 from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
+from umpteen.head_names import HEADS
 from umpteen.model.heads import ClassifierHead, DualHead
 from umpteen.types import Ragged
-
-HEADS = ("dual", "classifier")
 
 
 class Model(nn.Module):

@@ -12,19 +12,18 @@ from torch.nn.functional import normalize
 
 from umpteen.compute.encoding import Tokens, encode_all
 from umpteen.compute.precision import at_least_float32, autocast
+from umpteen.head_names import HEADS
 from umpteen.model.model import Model
 from umpteen.types import Ragged
 
 PAIRS_AT_ONCE = 1 << 15
-HEAD_NAMES = {"de": "dual", "clf": "classifier"}
-"""What users call a head, and what the model calls it."""
 ROWS_AT_ONCE = 1 << 14
 """Labels whose neighbours' vectors are gathered at once."""
 
 
 def available_heads(model: Model) -> tuple[str, ...]:
     """The heads a prediction can be asked of, the best one last."""
-    single = tuple(name for name in ("dual", "classifier") if name in model.heads)
+    single = tuple(name for name in HEADS if name in model.heads)
     return (*single, "combined") if len(single) == 2 else single
 
 

@@ -29,20 +29,20 @@ def labels(outcome: Outcome) -> Markup:
             f"Counted {source(outcome)}",
         ),
     ]
-    pairs = [("combined", "de", "Most improved"), ("de", "combined", "Most worsened")]
-    if {"combined", "de"} <= set(outcome.heads):
+    pairs = [("combined", "dual", "Most improved"), ("dual", "combined", "Most worsened")]
+    if {"combined", "dual"} <= set(outcome.heads):
         for better, base, title in pairs:
             verb = "gains" if better == "combined" else "loses"
             parts += _ranking(
                 outcome,
                 counts,
                 most_gained(counts, better, base, SHOWN + MORE),
-                heads=("de", "combined"),
+                heads=("dual", "combined"),
                 title=title,
                 said=f"Labels where the combined head {verb} most against the dual encoder alone.",
                 amount=(
                     "difference",
-                    lambda row: int(counts.found["combined"][row] - counts.found["de"][row]),
+                    lambda row: int(counts.found["combined"][row] - counts.found["dual"][row]),
                 ),
             )
     parts += _ranking(

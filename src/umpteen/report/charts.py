@@ -242,10 +242,10 @@ def _line(frame: _Frame, line: Line) -> Markup:
 def _sign(look: str, x: float, y: float, title: str | None = None) -> Markup:
     """A shape for each head: circle, square, diamond, triangle; a small dot for all else."""
     shapes = {
-        "de": "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
-        "clf": "m-3.6-3.6h7.2v7.2h-7.2z",
+        "dual": "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+        "classifier": "m-3.6-3.6h7.2v7.2h-7.2z",
         "combined": "m0-5l5 5l-5 5l-5-5z",
-        "fused": "m0-4.5l4.5 8h-9z",
+        "ensemble": "m0-4.5l4.5 8h-9z",
     }
     shape = shapes.get(look, "m-2 0a2 2 0 1 0 4 0a2 2 0 1 0-4 0")
     return tag(

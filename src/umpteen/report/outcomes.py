@@ -23,10 +23,10 @@ from umpteen.runs import RunFolder
 from umpteen.types import TopK
 
 HEAD_TITLES = {
-    "de": "Dual encoder",
-    "clf": "Classifier",
+    "dual": "Dual encoder",
+    "classifier": "Classifier",
     "combined": "Combined",
-    "fused": "Fused",
+    "ensemble": "Ensemble",
 }
 """What a page calls the heads."""
 PLACES = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from umpteen.answers.recipe import Recipe
 from umpteen.report import cases, overview, sections
-from umpteen.report.fusion import fusion
+from umpteen.report.ensemble import ensemble
 from umpteen.report.history import History
 from umpteen.report.markup import Child, Markup, escape, tag
 from umpteen.report.outcomes import Outcome
@@ -28,7 +28,7 @@ def render_page(
         outcome: What it predicts, where it can.
         n_labels: How many labels it has.
         missing: Why there is no outcome, as a sentence.
-        recipe: Of the fused answer, where there is one.
+        recipe: Of the ensemble, where there is one.
 
     Returns:
         HTML.
@@ -48,8 +48,8 @@ def render_page(
             cases.examples(outcome),
         ]
     if recipe is not None:
-        titles["fusion"] = "The fused answer"
-        body.append(fusion(recipe))
+        titles["ensemble"] = "The ensemble"
+        body.append(ensemble(recipe))
     titles["facts"] = "Settings and facts"
     body.append(overview.facts(history, outcome, n_labels))
     links = [tag("a", title, href=f"#{anchor}") for anchor, title in titles.items()]

@@ -9,14 +9,14 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --ground: #f7f7f5; --sheet: #ffffff; --ink: #1d2126; --soft: #565e68; --faint: #dfe2e6;
-  --de: #0072b2; --clf: #c75400; --combined: #00835f; --fused: #8a3ffc;
+  --dual: #0072b2; --classifier: #c75400; --combined: #00835f; --ensemble: #8a3ffc;
   --right: #00734f; --right-ground: #e3f4ec;
   --warn: #7a4b00; --warn-ground: #fdf2dc; --train: #5b5fc7;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --ground: #14171a; --sheet: #1c2024; --ink: #e8eaed; --soft: #a3abb5; --faint: #343a41;
-    --de: #56b4e9; --clf: #f2a03d; --combined: #35c497; --fused: #be95ff;
+    --dual: #56b4e9; --classifier: #f2a03d; --combined: #35c497; --ensemble: #be95ff;
     --right: #5fd6ae; --right-ground: #17372d;
     --warn: #f3cf8b; --warn-ground: #3a2e16; --train: #a6a9ff;
   }
@@ -27,7 +27,7 @@ body {
   margin: 0; background: var(--ground); color: var(--ink); line-height: 1.55;
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif;
 }
-a { color: var(--de); }
+a { color: var(--dual); }
 header, main, footer { max-width: 70rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; }
 header p { max-width: none; }
@@ -69,17 +69,17 @@ svg text.value { font-size: 12px; fill: var(--ink); }
 .axis { stroke: var(--soft); fill: none; }
 .mark { stroke: var(--soft); stroke-dasharray: 2 3; fill: none; }
 .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
-.line.de { stroke: var(--de); stroke-dasharray: 7 5; }
-.line.clf { stroke: var(--clf); stroke-dasharray: 2 5; stroke-width: 2.5; }
+.line.dual { stroke: var(--dual); stroke-dasharray: 7 5; }
+.line.classifier { stroke: var(--classifier); stroke-dasharray: 2 5; stroke-width: 2.5; }
 .line.combined { stroke: var(--combined); }
-.line.fused { stroke: var(--fused); }
+.line.ensemble { stroke: var(--ensemble); }
 .line.train { stroke: var(--train); }
 .band { fill: var(--train); stroke: var(--train); opacity: .22; }
 .sign { stroke: var(--sheet); stroke-width: 1; }
-.sign.de, .bar.de { fill: var(--de); }
-.sign.clf, .bar.clf { fill: var(--clf); }
+.sign.dual, .bar.dual { fill: var(--dual); }
+.sign.classifier, .bar.classifier { fill: var(--classifier); }
 .sign.combined, .bar.combined { fill: var(--combined); }
-.sign.fused, .bar.fused { fill: var(--fused); }
+.sign.ensemble, .bar.ensemble { fill: var(--ensemble); }
 .sign.train { fill: var(--train); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; list-style: none; margin: .4rem 0 0;
   padding: 0; font-size: .9rem; }
@@ -103,7 +103,7 @@ code { font: .85em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
 .facts dt { color: var(--soft); }
 .facts dd { margin: 0; overflow-wrap: anywhere; }
 details { margin: .9rem 0 0; }
-summary { cursor: pointer; color: var(--de); font-size: .925rem; }
+summary { cursor: pointer; color: var(--dual); font-size: .925rem; }
 .example { border-top: 1px solid var(--faint); padding: 1rem 0 .35rem; }
 .truth, .found { list-style: none; margin: 0; padding: 0; font-size: .9rem; }
 .truth { display: flex; flex-wrap: wrap; gap: .35rem; }

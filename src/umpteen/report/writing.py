@@ -60,7 +60,7 @@ def write_report(
     else:
         predictor = Predictor.load(folder.path, device=device).as_trained()
         n_labels = len(predictor.labels)
-        recipe = None if predictor.fused is None else predictor.fused.recipe
+        recipe = None if predictor.ensemble is None else predictor.ensemble.recipe
         if data is not None:
             outcome = outcome_on_split(predictor, data, split)
         else:

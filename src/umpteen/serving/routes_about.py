@@ -130,8 +130,8 @@ def _why_no_changes(request: Request, engine: Engine) -> str:
 
 
 def _remembered(version: Version) -> int:
-    fused = version.predictor.fused
-    remembered = None if fused is None else fused.views.remembered
+    ensemble = version.predictor.ensemble
+    remembered = None if ensemble is None else ensemble.views.remembered
     return -1 if remembered is None else len(remembered)
 
 

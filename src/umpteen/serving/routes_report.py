@@ -42,7 +42,7 @@ class Validation(BaseModel):
     heads: dict[str, dict[str, float]]
 
 
-class FusedWay(BaseModel):
+class EnsembleVariant(BaseModel):
     """Some parts joined: what they reach on held-out queries, and how much each says."""
 
     parts: list[str]
@@ -66,7 +66,7 @@ class ReportResponse(BaseModel):
     select: str | None = Field(description="The metric that chose it.")
     loss: LossCurve | None
     validations: list[Validation]
-    fused: list[FusedWay] = Field(description="The first is what answers.")
+    ensemble: list[EnsembleVariant] = Field(description="The first is what answers.")
     bins: list[FrequencyBin] = Field(description="Head to tail.")
     examples: list[str] = Field(description="Some texts to try.")
     facts: dict[str, str]
@@ -87,8 +87,8 @@ def read_report(version: Version) -> dict[str, Any]:
         history: History | None = read_history(folder)
     except (RunError, OSError):  # a page without curves is better than none
         history = None
-    fused = version.predictor.fused
-    ways = [] if fused is None else fused.recipe.ways
+    ensemble = version.predictor.ensemble
+    ways = [] if ensemble is None else ensemble.recipe.ways
     return {
         "standing": standing(history) if history is not None else "",
         "model_epoch": history.model_epoch if history is not None else None,
@@ -98,7 +98,7 @@ def read_report(version: Version) -> dict[str, Any]:
             {"epoch": entry.epoch, "heads": entry.heads}
             for entry in (history.validations if history is not None else [])[-MOST_VALIDATIONS:]
         ],
-        "fused": [
+        "ensemble": [
             {"parts": list(way.parts), "validation": way.validation, "shares": way.shares}
             for way in ways
         ],

@@ -11,10 +11,9 @@ import numpy as np
 
 from umpteen.errors import RunError
 from umpteen.files import read_json
+from umpteen.head_names import ENSEMBLE
 from umpteen.study.plan import Study
 from umpteen.study.running import result_file
-
-FUSED = "fused"
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class Cell:
     @property
     def best(self) -> str:
         """The head of table and plots: the wanted one, or the last of the model's own."""
-        own = [head for head in self.heads if head != FUSED] or list(self.heads)
+        own = [head for head in self.heads if head != ENSEMBLE] or list(self.heads)
         return self.wanted if self.wanted in self.heads else own[-1]
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Heads of the model, then the fused answer where there is one."""
+        """Heads of the model, then the ensemble where there is one."""
         return tuple(self.results[0]["heads"])
 
     def values(self, head: str, metric: str) -> np.ndarray:
@@ -50,7 +49,7 @@ class Cell:
     def curve(self, head: str, metric: str, against: str = "epoch") -> tuple[list, list]:
         """Validation over epochs or steps, mean over seeds; places that all seeds have.
 
-        Empty for a head that is not validated (the fused answer is fitted at the end).
+        Empty for a head that is not validated (the ensemble is fitted at the end).
         """
         by_place: dict[int, list[float]] = {}
         for result in self.results:

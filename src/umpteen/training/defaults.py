@@ -18,7 +18,7 @@ from umpteen.errors import ConfigError
 from umpteen.training.pace import Pace, within_budget
 
 FUSION_SHARE = 0.2
-"""Of a time budget, for fitting the fused answer with its words and memory."""
+"""Of a time budget, for fitting the ensemble with its words and memory."""
 MARGINS_SHARE = 0.4
 """The same where labels have queries enough to learn margins, which take most of a fit and bring
 more than the last epochs do."""
@@ -81,13 +81,13 @@ def settle(
         config = load_config(choice.preset, [*choice.overrides(), *overrides])
         reasons = choice.reasons
     config = resolve_open_settings(config)
-    if minutes is not None and "fusion.seconds" not in told:
+    if minutes is not None and "ensemble.seconds" not in told:
         share = _fusion_share(data)
-        seconds = min(config.fusion.seconds, share * 60 * minutes)
-        fusion = dataclasses.replace(config.fusion, seconds=seconds)
-        config = dataclasses.replace(config, fusion=fusion)
+        seconds = min(config.ensemble.seconds, share * 60 * minutes)
+        ensemble = dataclasses.replace(config.ensemble, seconds=seconds)
+        config = dataclasses.replace(config, ensemble=ensemble)
         reasons += (
-            f"fusion.seconds {seconds:.0f}: {share:.0%} of the {minutes:g} minutes at most",
+            f"ensemble.seconds {seconds:.0f}: {share:.0%} of the {minutes:g} minutes at most",
         )
     return Settled(config, reasons, told)
 
@@ -113,7 +113,7 @@ def facts_of(
         tokenizer=_counting_tokenizer(encoder),
         encoder=encoder.name if is_frugal(encoder) else "transformer",
         device=choose_device(device).type,
-        least_held=0 if config.fusion.enabled == "off" else config.fusion.least_queries,
+        least_held=0 if config.ensemble.enabled == "off" else config.ensemble.min_queries,
         minutes=minutes,
     )
 

@@ -70,32 +70,32 @@ def within_budget(
     Args:
         config: With the most epochs that are wanted.
         pace: Of this machine.
-        minutes: The whole budget; what fitting the fused answer may take is set aside.
+        minutes: The whole budget; what fitting the ensemble may take is set aside.
         spent: Seconds of it that are gone.
-        told: Keys that the user has set. Unless ``fusion.seconds`` is among them, the fused answer
+        told: Keys that the user has set. Unless ``ensemble.seconds`` is among them, the ensemble
             gets what all the wanted epochs leave over.
 
     Returns:
         Settings whose learning rates come down to zero within the budget.
     """
-    aside = config.fusion.seconds if config.fusion.enabled != "off" else 0.0
+    aside = config.ensemble.seconds if config.ensemble.enabled != "off" else 0.0
     left = ROOM * 60 * minutes - spent
     epochs = epochs_within(pace, config, left - aside)
     train = dataclasses.replace(config.train, epochs=epochs)
     over = left - epochs * pace.epoch(
         refresh_epochs=config.batches.refresh_epochs, every_epochs=config.validation.every_epochs
     )
-    if aside and epochs == config.train.epochs and "fusion.seconds" not in told:
+    if aside and epochs == config.train.epochs and "ensemble.seconds" not in told:
         aside = max(aside, over)
-    fusion = config.fusion
+    ensemble = config.ensemble
     if aside:
-        fusion = dataclasses.replace(fusion, seconds=aside)
+        ensemble = dataclasses.replace(ensemble, seconds=aside)
     reason = (
         f"train.epochs {epochs}: {1000 * pace.step:.0f} ms a step, {pace.steps} steps an epoch, "
         f"{pace.refresh:.1f} s a refresh and {pace.validation:.1f} s a validation; "
-        f"{spent:.0f} s of {minutes:g} minutes are gone and {aside:.0f} s kept for the fused answer"
+        f"{spent:.0f} s of {minutes:g} minutes are gone and {aside:.0f} s kept for the ensemble"
     )
-    return dataclasses.replace(config, train=train, fusion=fusion), reason
+    return dataclasses.replace(config, train=train, ensemble=ensemble), reason
 
 
 def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) -> Pace:

@@ -253,7 +253,7 @@ class Session:
                     self._save_checkpoint()
                     saved = time.monotonic()
                     cost = saved - started
-                if stop:  # after the last step, too: a fused answer or another trial would follow
+                if stop:  # after the last step, too: an ensemble or another trial would follow
                     raise KeyboardInterrupt
                 if finished:
                     return

@@ -120,7 +120,7 @@ class Tuning:
                 number += 1
                 if any(trial["number"] == number for trial in self.trials):
                     continue
-                changes = [f"train.epochs={epochs}", "fusion.enabled=off"]
+                changes = [f"train.epochs={epochs}", "ensemble.enabled=off"]
                 self._try(number, candidate, rung, changes, data, device, cache)
                 say(self.table_line(number))
 

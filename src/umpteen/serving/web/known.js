@@ -3,14 +3,14 @@
 import * as api from "./api.js";
 
 export const HEADS = {
-  de: "label text",
-  clf: "classifier",
+  dual: "label text",
+  classifier: "classifier",
   combined: "label text and classifier",
-  fused: "all parts",
+  ensemble: "all parts",
 };
 export const PARTS = {
-  de: "label text",
-  clf: "classifier",
+  dual: "label text",
+  classifier: "classifier",
   votes: "near texts",
   lexical: "exact words",
   frequency: "frequency",

@@ -19,7 +19,7 @@ export function frequencyMark(n) {
 
 /** A score as people read it: a probability in percent, a cosine with two digits. */
 export function scoreWords(score, head) {
-  if (head !== "fused") return score.toFixed(2);
+  if (head !== "ensemble") return score.toFixed(2);
   const percent = 100 * score;
   return percent > 0 && percent < 1 ? "< 1 %" : `${Math.round(percent)} %`;
 }

@@ -95,10 +95,10 @@ function render(text, { predictions: [{ labels, neighbours }], head }) {
 
 function note(labels, head, judge) {
   if (!labels.length) return "No label was found for this text.";
-  const scale = head === "fused"
+  const scale = head === "ensemble"
     ? "Scores are probabilities; a bar’s colours say which part spoke for the label, against the other candidates."
     : "Scores are cosines, or the sum of two; bars are drawn against the best.";
-  return judge ? scale : `${scale} This run remembers no texts, so it takes no corrections: umpteen fuse gives it a memory.`;
+  return judge ? scale : `${scale} This run remembers no texts, so it takes no corrections: umpteen fit-ensemble gives it a memory.`;
 }
 
 function renderNear(neighbours, info) {

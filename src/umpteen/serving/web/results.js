@@ -46,7 +46,7 @@ function given(label, parts, head) {
 }
 
 function bar(label, parts, head, best) {
-  const whole = head === "fused" ? label.score : label.score / Math.max(best, 1e-9);
+  const whole = head === "ensemble" ? label.score : label.score / Math.max(best, 1e-9);
   const length = WIDTH * Math.min(1, Math.max(0.004, whole));
   let from = 0;
   const pieces = given(label, parts, head).map(([part, share]) => {
@@ -63,7 +63,7 @@ function bar(label, parts, head, best) {
 }
 
 function shareWords(label, parts, head) {
-  if (head === "fused") {
+  if (head === "ensemble") {
     const shares = given(label, parts, head).filter(([, share]) => share >= 0.005);
     if (!shares.length) return ["no part speaks for it more than for others"];
     return shares.map(([part, share]) => `${PARTS[part]} ${Math.round(100 * share)} %`);

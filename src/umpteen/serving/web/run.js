@@ -16,7 +16,7 @@ export function prepare() {
     opening(info, report),
     metrics(report),
     curves(report),
-    fused(report),
+    ensemble(report),
     frequencies(info),
     facts(report),
   ].filter(Boolean));
@@ -47,7 +47,7 @@ function metrics(report) {
   const best = chosen(report);
   if (!best) return card("Metrics", make("p", { class: "soft" }, "The run held no validation part out, so nothing was measured."));
   const rows = Object.entries(best.heads).map(([head, values]) => [HEADS[head] ?? head, values]);
-  if (report.fused.length) rows.push([HEADS.fused, report.fused[0].validation]);
+  if (report.ensemble.length) rows.push([HEADS.ensemble, report.ensemble[0].validation]);
   const last = rows[rows.length - 1];
   const names = Object.keys(best.heads[Object.keys(best.heads)[0]]);
   const tiles = TILES.filter((name) => name in last[1]).map((name) => make("div", {},
@@ -90,9 +90,9 @@ function figure(title, picture) {
   return make("figure", {}, make("figcaption", {}, title), picture);
 }
 
-function fused(report) {
-  if (!report.fused.length) return null;
-  const [main] = report.fused;
+function ensemble(report) {
+  if (!report.ensemble.length) return null;
+  const [main] = report.ensemble;
   const shares = Object.entries(main.shares);
   const total = shares.reduce((sum, [, value]) => sum + Math.max(0, value), 0) || 1;
   const list = make("ul", { class: "shares-list" }, shares.map(([part, value]) => {

@@ -1,6 +1,6 @@
-"""What each part of a fused answer brings: on validation, cross-fitted, and then once on test.
+"""What each part of an ensemble brings: on validation, cross-fitted, and then once on test.
 
-    python bench/fusion.py DATA --text title [--run RUN] [--set key=value ...] [--out rows.json]
+    python bench/ensemble.py DATA --text title [--run RUN] [--set key=value ...] [--out rows.json]
 
 Trains the frugal default on the CPU, or takes a run that was trained on DATA. Selection is by
 validation alone; the test split is read once, at the end.
@@ -40,12 +40,12 @@ def main() -> None:
         seconds = {}
         if not args.run:
             started = time.monotonic()
-            settings = [f"data.text={args.text}", "fusion.enabled=off", *args.settings]
+            settings = [f"data.text={args.text}", "ensemble.enabled=off", *args.settings]
             umpteen.train(data, out=run, overrides=settings, device="cpu")
             seconds["train"] = time.monotonic() - started
         started = time.monotonic()
         recipe = fit(run, data)
-        seconds["fuse"] = time.monotonic() - started
+        seconds["fit"] = time.monotonic() - started
         rows = measure(run, data, recipe, args.queries)
         size = sum(f.stat().st_size for f in (run / "answers").rglob("*") if f.is_file())
     facts = {
@@ -61,16 +61,16 @@ def main() -> None:
 def fit(run: Path, data: Any) -> Any:
     from umpteen.runs import RunFolder
     from umpteen.settings import from_mapping
-    from umpteen.training.fusing import fuse_run
+    from umpteen.training.ensemble import fit_ensemble
 
     folder = RunFolder(run)
     settings = from_mapping(folder.read_settings(), source=str(folder.config))
     say = lambda text: print(text, file=sys.stderr)  # noqa: E731
-    return fuse_run(folder, data, settings, device="cpu", say=say, again=True)
+    return fit_ensemble(folder, data, settings, device="cpu", say=say, again=True)
 
 
 def measure(run: Path, data: Any, recipe: Any, queries: int | None) -> list[dict[str, Any]]:
-    """A row for each head, and for the fused one with each combination of parts."""
+    """A row for each head, and for the ensemble with each combination of parts."""
     import dataclasses
 
     import numpy as np
@@ -85,18 +85,18 @@ def measure(run: Path, data: Any, recipe: Any, queries: int | None) -> list[dict
     rows = []
     for head in model.vector_heads:
         rows.append({"answer": head, **_test(model, data, head=head)})
-    whole_test = _test(model, data, head="fused")
-    rows.append({"answer": "fused", "shares": recipe.ways[0].shares, **whole_test})
+    whole_test = _test(model, data, head="ensemble")
+    rows.append({"answer": "ensemble", "shares": recipe.ways[0].shares, **whole_test})
     whole = max((way.parts for way in recipe.ways), key=len)
     for way in recipe.ways:
         left_out = tuple(part for part in whole if part not in way.parts)
         default = way is recipe.ways[0]
         row = {
-            "answer": "fused: " + " ".join(way.parts) + (" (default)" if default else ""),
+            "answer": "ensemble: " + " ".join(way.parts) + (" (default)" if default else ""),
             "tilt": way.tilt,
             "validation": {name: round(way.validation[name], 2) for name in METRICS},
             "shares": {part: round(value, 1) for part, value in way.shares.items()},
-            **_test(model, some, head="fused", without=() if default else left_out),
+            **_test(model, some, head="ensemble", without=() if default else left_out),
         }
         rows.append(row)
     return rows

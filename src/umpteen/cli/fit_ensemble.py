@@ -1,4 +1,4 @@
-"""``umpteen fuse``: fit the answer that joins heads, near queries and exact words."""
+"""``umpteen fit-ensemble``: fit the answer that joins heads, near queries and exact words."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ from umpteen.cli._options import (
 @click.argument("run")
 @click.argument("data")
 @click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="memory.* and fusion.* settings."
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="examples.* and ensemble.* settings.",
 )
 @device_option
 @format_option
 @json_option
 @sentences
-def fuse(
+def fit_ensemble(
     run: str,
     data: str,
     overrides: tuple[str, ...],
@@ -33,7 +37,7 @@ def fuse(
     data_format: str | None,
     as_json: bool,
 ) -> None:
-    """Fit the fused answer of RUN on the queries that its training on DATA held out.
+    """Fit the ensemble of RUN on the queries that its training on DATA held out.
 
     Training does so at its end. Prints what each combination of parts comes to, cross-fitted; the
     first one is what predictions use from then on.
@@ -43,16 +47,18 @@ def fuse(
     from umpteen.errors import ConfigError
     from umpteen.runs import RunFolder
     from umpteen.settings import from_mapping, with_overrides
-    from umpteen.training.fusing import fuse_run
+    from umpteen.training.ensemble import fit_ensemble as fit
 
-    foreign = [each for each in overrides if not each.startswith(("memory.", "fusion."))]
+    foreign = [each for each in overrides if not each.startswith(("examples.", "ensemble."))]
     if foreign:
-        raise ConfigError(f"--set {foreign[0]!r}: only memory.* and fusion.* can be changed here")
+        raise ConfigError(
+            f"--set {foreign[0]!r}: only examples.* and ensemble.* can be changed here"
+        )
     folder = RunFolder(run).require()
     settings = from_mapping(
         with_overrides(folder.read_settings(), overrides), source=str(folder.config)
     )
-    recipe = fuse_run(
+    recipe = fit(
         folder, load_dataset(data, data_format), settings, device=device, say=say, again=True
     )
     assert recipe is not None

@@ -1,4 +1,4 @@
-"""The fused answer of a run: fitted at the end of training, loaded, switched, added to, damaged."""
+"""The ensemble of a run: fitted at the end of training, loaded, switched, added to, damaged."""
 
 import json
 import shutil
@@ -15,16 +15,16 @@ from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, Umpt
 from umpteen.live.changes import NewLabel
 from umpteen.runs import RunFolder
 from umpteen.settings import from_mapping
-from umpteen.training.fusing import fuse_run
+from umpteen.training.ensemble import fit_ensemble
 from umpteen.training.prepare import training_splits
 
-CHANGES = ("validation.share=0.4", "fusion.least_queries=5", "train.epochs=6")
+CHANGES = ("validation.share=0.4", "ensemble.min_queries=5", "train.epochs=6")
 NOVEL = "quite another lantern text"
 
 
 @pytest.fixture(scope="module")
 def fused_run(tiny_data, tmp_path_factory):
-    place = tmp_path_factory.mktemp("fused") / "run"
+    place = tmp_path_factory.mktemp("ensemble") / "run"
     fit(tiny_data, place, *CHANGES)
     return place
 
@@ -50,14 +50,14 @@ def refit(run, data, **changes):
         section, _, name = key.partition("_")
         values[section][name] = value
     settings = from_mapping(values, source="test")
-    return fuse_run(RunFolder(run), data, settings, device="cpu", say=print, again=True)
+    return fit_ensemble(RunFolder(run), data, settings, device="cpu", say=print, again=True)
 
 
 def test_training_ends_with_a_fused_head_that_is_the_default(model, tiny_data):
-    assert model.heads == ("de", "clf", "combined", "fused")
+    assert model.heads == ("dual", "classifier", "combined", "ensemble")
     texts = tiny_data["test"].texts()
     top = model.predict(texts, 5)
-    np.testing.assert_array_equal(top.rows, model.predict(texts, 5, head="fused").rows)
+    np.testing.assert_array_equal(top.rows, model.predict(texts, 5, head="ensemble").rows)
     assert ((top.scores >= 0) & (top.scores <= 1)).all()
     assert (np.diff(top.scores, axis=1) <= 0).all()
     assert top.ids[0] == [tiny_data.labels.ids[row] for row in top.rows[0]]
@@ -76,7 +76,7 @@ def test_a_text_is_answered_the_same_alone_and_in_company(model, tiny_data, monk
 
 
 def test_margins_are_a_view_where_they_suit(run, tiny_data, monkeypatch):
-    assert "margins" not in umpteen.Predictor.load(run).fused.views.names
+    assert "margins" not in umpteen.Predictor.load(run).ensemble.views.names
     monkeypatch.setattr(MarginsRecipe, "suits", lambda *given: True)
     refit(run, tiny_data)
     model, texts = umpteen.Predictor.load(run), tiny_data["test"].texts()
@@ -92,15 +92,15 @@ def test_margins_are_a_view_where_they_suit(run, tiny_data, monkeypatch):
 
 def test_evaluation_has_the_fused_head_and_its_sets(model, tiny_data):
     document = umpteen.evaluate(model, tiny_data).as_json()
-    assert list(document["heads"]) == ["de", "clf", "combined", "fused"]
+    assert list(document["heads"]) == ["dual", "classifier", "combined", "ensemble"]
     sets = document["sets"]
     assert 0 <= sets["expected_calibration_error"] <= 100
     assert {"micro_f1", "macro_f1", "labels_per_query"} == set(sets["auto"]) == set(sets["groups"])
     assert json.loads(json.dumps(document)) == document
-    alone = umpteen.evaluate(model, tiny_data, head="de").as_json()
+    alone = umpteen.evaluate(model, tiny_data, head="dual").as_json()
     assert "sets" not in alone
     # The vocabulary of the tiny data decides everything, and words are a part.
-    assert document["heads"]["fused"]["P@1"] >= document["heads"]["combined"]["P@1"] - 5
+    assert document["heads"]["ensemble"]["P@1"] >= document["heads"]["combined"]["P@1"] - 5
 
 
 def test_held_out_queries_are_in_no_part(model, tiny_data, fused_run):
@@ -109,7 +109,7 @@ def test_held_out_queries_are_in_no_part(model, tiny_data, fused_run):
     held = training_splits(tiny_data, settings_of(fused_run))
     memory = model.require_memory().memory
     np.testing.assert_array_equal(memory.digests, digest_texts(held["train"].texts()))
-    np.testing.assert_array_equal(model.fused.label_counts, held.label_counts)
+    np.testing.assert_array_equal(model.ensemble.label_counts, held.label_counts)
 
 
 def test_excluded_pairs_and_labels_that_are_not_allowed_stay_away(model, tiny_data):
@@ -127,19 +127,19 @@ def test_excluded_pairs_and_labels_that_are_not_allowed_stay_away(model, tiny_da
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_can_be_left_out(part, model, tiny_data):
     texts = tiny_data["test"].texts()
-    way = model.fused.recipe.way([part])
+    way = model.ensemble.recipe.way([part])
     assert part not in way.parts
     whole, less = model.predict(texts, 5), model.predict(texts, 5, without=[part])
     assert not np.array_equal(whole.scores, less.scores)
-    values = umpteen.evaluate(model, tiny_data, head="fused", without=[part])
-    assert values["fused"].n == 20
+    values = umpteen.evaluate(model, tiny_data, head="ensemble", without=[part])
+    assert values["ensemble"].n == 20
 
 
 def test_parts_that_do_not_exist_or_were_not_fitted_are_a_sentence(model):
     with pytest.raises(ConfigError, match="no part 'magic'"):
         model.predict("a", without=["magic"])
     with pytest.raises(ConfigError, match="no answer was fitted without"):
-        model.predict("a", without=["de", "clf"])
+        model.predict("a", without=["dual", "classifier"])
 
 
 def test_what_parts_say_is_told_and_adds_up(model, tiny_data):
@@ -151,18 +151,18 @@ def test_what_parts_say_is_told_and_adds_up(model, tiny_data):
     for query in range(3):
         for rank, entry in enumerate(told[query]):
             row = top.rows[query, rank]
-            de = queries[query, model.columns("de")] @ model.label_vectors("de")[row]
-            assert entry["scores"]["de"] == pytest.approx(float(de), abs=1e-5)
-            assert set(entry["shares"]) == {*model.fused.recipe.way().parts, "frequency"}
-    shares = model.fused.recipe.way().shares
+            dual = queries[query, model.columns("dual")] @ model.label_vectors("dual")[row]
+            assert entry["scores"]["dual"] == pytest.approx(float(dual), abs=1e-5)
+            assert set(entry["shares"]) == {*model.ensemble.recipe.way().parts, "frequency"}
+    shares = model.ensemble.recipe.way().shares
     assert sum(shares.values()) == pytest.approx(100)
 
 
 def test_pair_scores_are_those_of_a_search(model):
     vectors = model.vectors(["red apple", "old river"])
-    top = model.search(vectors, 40, head="clf")
+    top = model.search(vectors, 40, head="classifier")
     queries = np.repeat([0, 1], 40)
-    scores = model.pair_scores(vectors, queries, top.rows.ravel(), head="clf")
+    scores = model.pair_scores(vectors, queries, top.rows.ravel(), head="classifier")
     np.testing.assert_allclose(scores, top.scores.ravel(), atol=1e-5)
 
 
@@ -171,7 +171,7 @@ def test_a_search_by_vectors_alone_uses_the_best_of_the_other_heads(model):
     combined = model.search(vectors, 3, head="combined")
     np.testing.assert_array_equal(model.search(vectors, 3).rows, combined.rows)
     with pytest.raises(ConfigError, match="reads words"):
-        model.search(vectors, 3, head="fused")
+        model.search(vectors, 3, head="ensemble")
 
 
 # -- memory ---------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_metrics_are_of_the_training_alone(run, tiny_data):
 
 def test_sets_are_judged_alike_whatever_else_is_measured(model, tiny_data, monkeypatch):
     monkeypatch.setattr("umpteen.answers.fused.DEPTH", 6)  # of 40 labels, as 40 of many
-    few, many = (umpteen.evaluate(model, tiny_data, head="fused", metrics=metrics).sets
+    few, many = (umpteen.evaluate(model, tiny_data, head="ensemble", metrics=metrics).sets
                  for metrics in (["P@1"], ["P@1", "R@100"]))  # fmt: skip
     assert few == many
 
@@ -223,8 +223,10 @@ def test_labels_that_were_added_can_be_remembered_and_retired_ones_stay_away(run
     told = model.explain(["purple lantern"], top)[0][top.ids[0].index("N1")]
     assert told["scores"]["words"] > 1
     vectors = model.vectors(["purple lantern"])
-    dual = model.search(vectors, 41, head="de")
-    assert told["scores"]["de"] == pytest.approx(dual.scores[0][dual.ids[0].index("N1")], abs=1e-5)
+    dual = model.search(vectors, 41, head="dual")
+    assert told["scores"]["dual"] == pytest.approx(
+        dual.scores[0][dual.ids[0].index("N1")], abs=1e-5
+    )
     model.live.retire(["N1"])
     assert model.predict(NOVEL, 40).ids[0][0] == "L01"
     assert "N1" not in model.predict(NOVEL, 40).ids[0]
@@ -268,9 +270,9 @@ def test_too_few_held_out_queries_fit_nothing(small_run_folder):
 def test_training_tells_that_too_few_queries_are_held_out(small_run_folder, tiny_data):
     folder, told = RunFolder(small_run_folder), []
     settings = settings_of(small_run_folder)
-    assert fuse_run(folder, tiny_data, settings, device="cpu", say=told.append) is None
+    assert fit_ensemble(folder, tiny_data, settings, device="cpu", say=told.append) is None
     (sentence,) = told
-    assert sentence.startswith("no fused answer: ")
+    assert sentence.startswith("no ensemble: ")
     assert "validation.share" in sentence
 
 
@@ -283,28 +285,30 @@ def small_run_folder(tiny_data, tmp_path_factory):
 
 def test_a_run_without_a_fused_answer_says_so(small_run_folder, tiny_data):
     model = umpteen.Predictor.load(small_run_folder)
-    with pytest.raises(ConfigError, match="umpteen fuse"):
+    with pytest.raises(ConfigError, match="umpteen fit-ensemble"):
         model.remember(["a"], [["L00"]])
-    with pytest.raises(ConfigError, match="umpteen fuse"):
+    with pytest.raises(ConfigError, match="umpteen fit-ensemble"):
         model.explain(["a"], model.predict("a"))
     with pytest.raises(DataError, match="too few"):
         refit(small_run_folder, tiny_data)
 
 
 def test_it_can_be_switched_off(tiny_data, tmp_path):
-    fit(tiny_data, tmp_path / "run", *CHANGES, "fusion.enabled=off", "train.epochs=1")
+    fit(tiny_data, tmp_path / "run", *CHANGES, "ensemble.enabled=off", "train.epochs=1")
     assert not (tmp_path / "run" / "answers").exists()
 
 
 def test_without_memory_or_words_the_other_parts_answer(run, tiny_data):
-    recipe = refit(run, tiny_data, memory_kept="none")
-    assert recipe.ways[0].parts == ("de", "clf", "lexical")
+    recipe = refit(run, tiny_data, examples_kept="none")
+    assert recipe.ways[0].parts == ("dual", "classifier", "lexical")
     model = umpteen.Predictor.load(run)
     assert model.predict("red apple", 3).rows.shape == (1, 3)
     with pytest.raises(ConfigError, match="keeps no memory"):
         model.remember(["a"], [["L00"]])
-    recipe = refit(run, tiny_data, fusion_lexical=False, memory_most=10, fusion_tilt=0.25)
-    assert max((way.parts for way in recipe.ways), key=len) == ("de", "clf", "votes")
+    recipe = refit(
+        run, tiny_data, ensemble_lexical=False, examples_max_examples=10, ensemble_tail_boost=0.25
+    )
+    assert max((way.parts for way in recipe.ways), key=len) == ("dual", "classifier", "votes")
     assert {way.tilt for way in recipe.ways} == {0.25}
     model = umpteen.Predictor.load(run)
     assert len(model.require_memory()) == 10
@@ -319,7 +323,7 @@ def test_a_model_of_one_head_can_be_fused(head, tiny_data, tmp_path):
         tiny_data, tmp_path / "run", *CHANGES, f'model.heads=["{head}"]', "train.epochs=1",
         f"loss.dual_share={share}",
     )  # fmt: skip
-    assert model.heads[-1] == "fused"
+    assert model.heads[-1] == "ensemble"
     assert model.predict("red apple", 3).rows.shape == (1, 3)
 
 
@@ -333,16 +337,16 @@ def test_a_model_that_does_not_normalize_can_be_fused(tiny_data, tmp_path):
     assert vectors.norm(dim=1).std() > 0.05
     # A label's score is the inner product, of trained and of added labels.
     loaded.live.add([NewLabel("new", "red lantern", "")])
-    top = loaded.search(vectors, len(loaded.labels_now()), head="de")
+    top = loaded.search(vectors, len(loaded.labels_now()), head="dual")
     known = np.concatenate(
-        [loaded.label_vectors("de"), loaded.live.refresh().vectors.cpu().numpy()]
+        [loaded.label_vectors("dual"), loaded.live.refresh().vectors.cpu().numpy()]
     )
     expected = vectors.cpu().numpy() @ known.T
     np.testing.assert_allclose(
         np.take_along_axis(expected, top.rows, axis=1), top.scores, rtol=1e-4, atol=1e-5
     )
     # Near queries are found by cosine: a remembered text is nearest to itself.
-    remembered = loaded.fused.views.remembered
+    remembered = loaded.ensemble.views.remembered
     own = tiny_data["train"].texts()[:9]
     loaded.remember(own, [[tiny_data.labels.ids[0]]] * len(own))
     near = remembered.nearest(loaded.vectors(own), 1, remembered.refresh())
@@ -362,7 +366,7 @@ def test_a_resumed_run_that_is_done_keeps_its_answer(run, tiny_data):
     fit(tiny_data, run, resume=True)
     assert (run / "answers" / "recipe.json").stat().st_mtime_ns == before
     shutil.rmtree(run / "answers")
-    assert fit(tiny_data, run, resume=True).heads[-1] == "fused"
+    assert fit(tiny_data, run, resume=True).heads[-1] == "ensemble"
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -385,13 +389,13 @@ def test_a_damaged_part_is_a_sentence(part, damage, run):
     with pytest.raises(UmpteenError) as caught:
         umpteen.Predictor.load(run)
     assert str(run) in str(caught.value)
-    assert umpteen.Predictor.load(run, with_fused=False).heads[-1] == "combined"
+    assert umpteen.Predictor.load(run, with_ensemble=False).heads[-1] == "combined"
 
 
 def test_an_answer_for_another_model_is_a_mismatch(run):
     file = run / "answers" / "recipe.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "model": "epoch-0777"}))
-    with pytest.raises(LabelMismatch, match="umpteen fuse"):
+    with pytest.raises(LabelMismatch, match="umpteen fit-ensemble"):
         umpteen.Predictor.load(run)
 
 

@@ -1,4 +1,4 @@
-"""The last act of training: memory, words and the fused answer, fitted on what was held out."""
+"""The last act of training: memory, words and the ensemble, fitted on what was held out."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from umpteen.training.prepare import training_splits, with_told_propensity
 
 Say = Callable[[str], None]
 WORDS_SHARE = 0.6
-"""Of the seconds of the whole fit; the memory and the fusion need the others."""
+"""Of the seconds of the whole fit; the examples and the weights need the rest."""
 
 
-def fuse_run(
+def fit_ensemble(
     folder: RunFolder,
     data: Dataset,
     settings: RunConfig,
@@ -39,7 +39,7 @@ def fuse_run(
     say: Say,
     again: bool = False,
 ) -> Recipe | None:
-    """Fit the fused answer of a run and write it into its folder.
+    """Fit the ensemble of a run and write it into its folder.
 
     The queries it is fitted on are those that validation used: held out of training, of the memory
     and of the words. Where the same model has one already it is left alone.
@@ -58,27 +58,27 @@ def fuse_run(
     Raises:
         DataError: If too few queries are held out, with ``again``.
     """
-    if not again and (settings.fusion.enabled == "off" or _fitted(folder)):
+    if not again and (settings.ensemble.enabled == "off" or _fitted(folder)):
         return None
     dataset = training_splits(with_told_propensity(data, settings), settings)
     n = _with_positives(dataset)
-    if n < settings.fusion.least_queries:
+    if n < settings.ensemble.min_queries:
         sentence = (
-            f"{n} held-out queries with labels are too few to fit a fused answer; "
-            f"{settings.fusion.least_queries} are needed (fusion.least_queries): "
+            f"{n} held-out queries with labels are too few to fit an ensemble; "
+            f"{settings.ensemble.min_queries} are needed (ensemble.min_queries): "
             "train with a larger validation.share or with a validation split"
         )
         if again:
             raise DataError(sentence)
-        say(f"no fused answer: {sentence}")
+        say(f"no ensemble: {sentence}")
         return None
     started = time.monotonic()
-    predictor = Predictor.load(folder.path, device=device, with_fused=False).as_trained()
+    predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
     memory, lexical = learn_parts(
         predictor,
         dataset["train"],
         settings,
-        seconds=WORDS_SHARE * settings.fusion.seconds,
+        seconds=WORDS_SHARE * settings.ensemble.seconds,
         say=say,
     )
     views = Views(predictor, _remembered(predictor, memory, lexical), lexical)
@@ -93,15 +93,15 @@ def fuse_run(
         views,
         held,
         model=folder.model("best").name,
-        seconds=settings.fusion.seconds - (time.monotonic() - started),
+        seconds=settings.ensemble.seconds - (time.monotonic() - started),
         seed=settings.seed,
         say=say,
-        tilt=settings.fusion.tilt,
+        tilt=settings.ensemble.tail_boost,
     )
     save_answers(folder, recipe, memory, lexical, dataset.label_counts)
     size = sum(f.stat().st_size for f in folder.answers.rglob("*") if f.is_file())
     say(
-        f"fused answer of {', '.join(recipe.ways[0].parts)}: {time.monotonic() - started:.0f} s, "
+        f"ensemble of {', '.join(recipe.ways[0].parts)}: {time.monotonic() - started:.0f} s, "
         f"{size / 2**20:.1f} MiB in {folder.answers}"
     )
     return recipe
@@ -126,7 +126,7 @@ def learn_parts(
     texts = train.texts(which)
     targets = ones_like(train.filtered_targets())
     lexical, words = None, None
-    if settings.fusion.lexical:
+    if settings.ensemble.lexical:
         say(f"weights of the words of {len(texts):,} queries")
         lexical, words = learn_lexical(
             texts,
@@ -138,12 +138,12 @@ def learn_parts(
             device=next(predictor.model.parameters()).device,
             say=say,
         )
-    if settings.memory.kept == "none":
+    if settings.examples.kept == "none":
         return None, lexical
     kept = np.arange(len(texts))
-    if len(kept) > settings.memory.most:
+    if len(kept) > settings.examples.max_examples:
         rng = np.random.default_rng([settings.seed, 0x3E3])
-        kept = np.sort(rng.permutation(len(kept))[: settings.memory.most])
+        kept = np.sort(rng.permutation(len(kept))[: settings.examples.max_examples])
     chosen = [texts[row] for row in kept.tolist()]
     say(f"memory of {len(chosen):,} queries")
     vectors = predictor.vectors(chosen).cpu().numpy()
@@ -151,7 +151,7 @@ def learn_parts(
         import scipy.sparse as sp
 
         words = sp.csr_matrix((len(texts), 0), dtype=np.float32)
-    shown = Beginnings.of(chosen) if settings.memory.texts else None
+    shown = Beginnings.of(chosen) if settings.examples.texts else None
     return Memory(vectors, targets[kept], digest_texts(chosen), words[kept], shown), lexical
 
 

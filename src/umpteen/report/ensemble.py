@@ -1,4 +1,4 @@
-"""The section on the fused answer: what each combination of parts comes to, and their shares."""
+"""The section on the ensemble: what each combination of parts comes to, and their shares."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from umpteen.answers.recipe import Recipe, Way
 from umpteen.report.markup import Markup, table, tag
 
 PART_TITLES = {
-    "de": "dual encoder",
-    "clf": "classifier",
+    "dual": "dual encoder",
+    "classifier": "classifier",
     "votes": "near queries",
     "lexical": "exact words",
     "frequency": "label frequency",
 }
 
 
-def fusion(recipe: Recipe) -> Markup:
+def ensemble(recipe: Recipe) -> Markup:
     """Metrics of every way to answer that was fitted, and the shares of the parts in the first."""
     default = recipe.ways[0]
     rows = [
@@ -31,7 +31,7 @@ def fusion(recipe: Recipe) -> Markup:
     shares = [[PART_TITLES.get(part, part), f"{s:.1f}"] for part, s in default.shares.items()]
     return tag(
         "section",
-        tag("h2", "The fused answer"),
+        tag("h2", "The ensemble"),
         tag(
             "p",
             f"Fitted on {recipe.fitted_on}; each query is judged by a model that was fitted on the "
@@ -51,7 +51,7 @@ def fusion(recipe: Recipe) -> Markup:
             ),
             class_="charts",
         ),
-        id="fusion",
+        id="ensemble",
     )
 
 

@@ -1,4 +1,4 @@
-"""``umpteen fuse``, ``umpteen memory``, and what fused answers add to the other commands."""
+"""``umpteen fit-ensemble``, ``umpteen memory``, and ensembles in other commands."""
 
 import json
 import shutil
@@ -7,13 +7,13 @@ import pytest
 
 import umpteen
 
-FITTED = ["--set=fusion.least_queries=5", "--device", "cpu"]
+FITTED = ["--set=ensemble.min_queries=5", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
-def fused(umpteen_command, trained, tiny_data_folder, tmp_path_factory):
-    place = shutil.copytree(trained, tmp_path_factory.mktemp("fused") / "run")
-    made = umpteen_command("fuse", place, tiny_data_folder, *FITTED, "--json")
+def fitted(umpteen_command, trained, tiny_data_folder, tmp_path_factory):
+    place = shutil.copytree(trained, tmp_path_factory.mktemp("ensemble") / "run")
+    made = umpteen_command("fit-ensemble", place, tiny_data_folder, *FITTED, "--json")
     assert made.exit_code == 0, made.stderr
     ways = json.loads(made.stdout)
     assert {"parts", "tilt", "P@1", "PSP@5", "ECE", "micro-F1", "shares"} <= set(ways[0])
@@ -21,8 +21,8 @@ def fused(umpteen_command, trained, tiny_data_folder, tmp_path_factory):
 
 
 @pytest.fixture
-def own(fused, tmp_path):
-    return shutil.copytree(fused, tmp_path / "run")
+def own(fitted, tmp_path):
+    return shutil.copytree(fitted, tmp_path / "run")
 
 
 def answers(result) -> list[dict]:
@@ -31,41 +31,45 @@ def answers(result) -> list[dict]:
 
 
 def test_the_table_has_a_row_for_each_combination(umpteen_command, own, tiny_data_folder):
-    result = umpteen_command("fuse", own, tiny_data_folder, *FITTED)
+    result = umpteen_command("fit-ensemble", own, tiny_data_folder, *FITTED)
     assert result.exit_code == 0, result.stderr
-    assert "de clf votes lexical" in result.stdout
-    assert "de clf " in result.stdout
+    assert "dual classifier votes lexical" in result.stdout
+    assert "dual classifier " in result.stdout
     assert "shares of the parts" in result.stderr
 
 
 def test_other_settings_cannot_be_changed(umpteen_command, own, tiny_data_folder, fails):
-    result = umpteen_command("fuse", own, tiny_data_folder, "--set=train.epochs=3")
-    assert "only memory.* and fusion.*" in fails(result)
+    result = umpteen_command("fit-ensemble", own, tiny_data_folder, "--set=train.epochs=3")
+    assert "only examples.* and ensemble.*" in fails(result)
 
 
 def test_too_few_held_out_queries_are_a_sentence(umpteen_command, run, tiny_data_folder, fails):
-    assert "too few" in fails(umpteen_command("fuse", run, tiny_data_folder))
+    assert "too few" in fails(umpteen_command("fit-ensemble", run, tiny_data_folder))
 
 
-def test_predictions_are_fused_with_probabilities_and_explained(umpteen_command, fused):
-    (plain,) = answers(umpteen_command("predict", fused, "-k", "3", stdin="red apple\n"))
-    (told,) = answers(umpteen_command("predict", fused, "--explain", "-k3", stdin="red apple\n"))
+def test_predictions_have_probabilities_and_explained(umpteen_command, fitted):
+    (plain,) = answers(umpteen_command("predict", fitted, "-k", "3", stdin="red apple\n"))
+    (told,) = answers(umpteen_command("predict", fitted, "--explain", "-k3", stdin="red apple\n"))
     assert [label["id"] for label in plain["labels"]] == [label["id"] for label in told["labels"]]
     assert all(0 <= label["score"] <= 1 for label in plain["labels"])
-    assert {"de", "clf", "votes", "words", "word_votes"} == set(told["labels"][0]["scores"])
+    assert {"dual", "classifier", "votes", "words", "word_votes"} == set(
+        told["labels"][0]["scores"]
+    )
     (less,) = answers(
-        umpteen_command("predict", fused, "--without", "votes", "-k", "3", stdin="red apple\n")
+        umpteen_command("predict", fitted, "--without", "votes", "-k", "3", stdin="red apple\n")
     )
     assert less["labels"] != plain["labels"]
 
 
 @pytest.mark.parametrize("threshold", ["auto", "groups", "0.2"])
-def test_a_threshold_makes_a_set(threshold, umpteen_command, fused):
+def test_a_threshold_makes_a_set(threshold, umpteen_command, fitted):
     texts = "red apple\nold river\nblue candle tiny window\n"
-    every = answers(umpteen_command("predict", fused, "-k", "40", stdin=texts))
-    some = answers(umpteen_command("predict", fused, "-k40", "--threshold", threshold, stdin=texts))
-    model = umpteen.Predictor.load(fused)
-    calibration = model.fused.recipe.way().calibration
+    every = answers(umpteen_command("predict", fitted, "-k", "40", stdin=texts))
+    some = answers(
+        umpteen_command("predict", fitted, "-k40", "--threshold", threshold, stdin=texts)
+    )
+    model = umpteen.Predictor.load(fitted)
+    calibration = model.ensemble.recipe.way().calibration
     for whole, part in zip(every, some, strict=True):
         assert len(part["labels"]) < len(whole["labels"])
         if threshold != "groups":
@@ -74,9 +78,9 @@ def test_a_threshold_makes_a_set(threshold, umpteen_command, fused):
             assert part["labels"] == kept
 
 
-def test_a_set_is_not_cut_at_ten_labels(umpteen_command, fused):
-    (whole,) = answers(umpteen_command("predict", fused, "--threshold", "0", stdin="red\n"))
-    (ten,) = answers(umpteen_command("predict", fused, stdin="red\n"))
+def test_a_set_is_not_cut_at_ten_labels(umpteen_command, fitted):
+    (whole,) = answers(umpteen_command("predict", fitted, "--threshold", "0", stdin="red\n"))
+    (ten,) = answers(umpteen_command("predict", fitted, stdin="red\n"))
     assert (len(whole["labels"]), len(ten["labels"])) == (20, 10)
 
 
@@ -85,39 +89,39 @@ def test_a_set_is_not_cut_at_ten_labels(umpteen_command, fused):
     [
         ["--threshold", "1.5"],
         ["--threshold", "-0.1"],
-        ["--head", "de", "--without", "votes"],
+        ["--head", "dual", "--without", "votes"],
         ["--head", "combined", "--explain"],
     ],  # fmt: skip
 )
-def test_flags_that_do_not_fit_the_head_are_sentences(flags, umpteen_command, fused, fails):
-    assert "fused" in fails(umpteen_command("predict", fused, *flags, stdin="a\n"))
+def test_flags_that_do_not_fit_the_head_are_sentences(flags, umpteen_command, fitted, fails):
+    assert "ensemble" in fails(umpteen_command("predict", fitted, *flags, stdin="a\n"))
 
 
-def test_thresholds_that_cannot_be_are_sentences(umpteen_command, fused, trained, fails):
-    for place, head in ((trained, []), (fused, ["--head", "de"])):
+def test_thresholds_that_cannot_be_are_sentences(umpteen_command, fitted, trained, fails):
+    for place, head in ((trained, []), (fitted, ["--head", "dual"])):
         result = umpteen_command("predict", place, "--threshold", "auto", *head, stdin="a\n")
         assert "--threshold" in fails(result)
 
 
-def test_evaluation_tells_of_sets(umpteen_command, fused, tiny_data_folder):
-    result = umpteen_command("evaluate", fused, tiny_data_folder, "--json")
+def test_evaluation_tells_of_sets(umpteen_command, fitted, tiny_data_folder):
+    result = umpteen_command("evaluate", fitted, tiny_data_folder, "--json")
     document = json.loads(result.stdout)
-    assert list(document["heads"]) == ["de", "clf", "combined", "fused"]
+    assert list(document["heads"]) == ["dual", "classifier", "combined", "ensemble"]
     assert "micro_f1" in document["sets"]["auto"]
-    table = umpteen_command("evaluate", fused, tiny_data_folder, "--head", "fused")
+    table = umpteen_command("evaluate", fitted, tiny_data_folder, "--head", "ensemble")
     assert table.exit_code == 0, table.stderr
     assert "micro-F1" in table.stderr
-    flags = ["--head", "fused", "--without", "lexical", "--metrics", "P@1"]
-    assert umpteen_command("evaluate", fused, tiny_data_folder, *flags).exit_code == 0
+    flags = ["--head", "ensemble", "--without", "lexical", "--metrics", "P@1"]
+    assert umpteen_command("evaluate", fitted, tiny_data_folder, *flags).exit_code == 0
 
 
-def test_a_fused_run_can_be_indexed_and_reported(umpteen_command, own, tmp_path):
+def test_a_run_with_an_ensemble_can_be_indexed_and_reported(umpteen_command, own, tmp_path):
     made = umpteen_command("index", own, "--json")
-    assert [row["head"] for row in json.loads(made.stdout)] == ["de", "clf", "combined"]
+    assert [row["head"] for row in json.loads(made.stdout)] == ["dual", "classifier", "combined"]
     page = umpteen_command("report", own, "--out", tmp_path / "page.html")
     assert page.exit_code == 0, page.stderr
     text = (tmp_path / "page.html").read_text()
-    assert "Fused" in text
+    assert "Ensemble" in text
     assert "dual encoder, classifier, near queries, exact words" in text
     assert "label frequency" in text
 
@@ -165,4 +169,4 @@ def test_a_wrong_line_adds_nothing(line, words, umpteen_command, own, tmp_path, 
 
 
 def test_a_run_without_a_fused_answer_says_so(umpteen_command, trained, fails):
-    assert "umpteen fuse" in fails(umpteen_command("memory", "info", trained))
+    assert "umpteen fit-ensemble" in fails(umpteen_command("memory", "info", trained))
