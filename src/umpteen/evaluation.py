@@ -22,7 +22,8 @@ from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.thresholds import set_metrics
 from umpteen.scoring import DEFAULT, Report, score
-from umpteen.types import ENSEMBLE, TopK
+from umpteen.head_names import ENSEMBLE
+from umpteen.types import TopK
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.store import ChangeStore, NewLabel
 from umpteen.store.state import Examples as StoredExamples
-from umpteen.types import ENSEMBLE, TopK
+from umpteen.head_names import ENSEMBLE
+from umpteen.types import TopK
 
 
 class Predictor:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-ENSEMBLE = "ensemble"
-"""The head that weighs all scorers together; its scores are probabilities."""
+
 
 
 class NamesLabels(Protocol):

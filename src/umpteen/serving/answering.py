@@ -15,7 +15,8 @@ from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import DEPTH
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.text_snippets import shorten
-from umpteen.types import ENSEMBLE, TopK
+from umpteen.head_names import ENSEMBLE
+from umpteen.types import TopK
 
 MAX_NEIGHBOURS = 5
 """Similar examples that an explanation shows."""
