@@ -462,6 +462,7 @@ def as_texts(texts: Sequence[str] | str) -> list[str]:
     for place, text in enumerate(batch):
         if not isinstance(text, str):
             raise DataError(
-                f"texts[{place}] is {type(text).__name__}, not text; give a string or a list of them"
+                f"texts[{place}] is {type(text).__name__}, not text; give a string or a list of "
+                "strings"
             )
     return batch
