@@ -11,9 +11,7 @@ GATHER_BYTES = 256 << 20
 
 
 @torch.no_grad()
-def pair_products(
-    queries: torch.Tensor, vectors: torch.Tensor, rows: torch.Tensor
-) -> torch.Tensor:
+def pair_products(queries: torch.Tensor, vectors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Compute ``(queries @ vectors.T)[b, rows[b, j]]``.
 
     Args:
