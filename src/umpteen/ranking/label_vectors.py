@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.errors import ConfigError
-from umpteen.index.base import LabelIndex, check_exclude
+from umpteen.index.base import LabelIndex, VectorSearch, check_exclude
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.index.pair_products import pair_products
@@ -106,7 +106,7 @@ class LabelVectors:
                 self._indexes[name] = ExactIndex.build(vectors, first_pass=first_pass)
         return self._indexes[name]
 
-    def _candidate_index(self, head: str) -> LabelIndex | RoundedIndex:
+    def _candidate_index(self, head: str) -> VectorSearch:
         """Return an index for candidates: faster than ``index``, and its scores do not count."""
         if self.device.type != "cpu" or self._low_memory or not rounding_pays():
             return self.index(head)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from umpteen.errors import LabelMismatch, RunError
 from umpteen.extras import installed
 from umpteen.files import atomic_folder
-from umpteen.index.base import LabelIndex
+from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import index_of_block
 from umpteen.index.rounded import RoundedIndex, rounding_pays
@@ -151,7 +151,7 @@ def index_examples(vectors: torch.Tensor) -> LabelIndex | None:
 
 def exact_examples(
     vectors: NDArray[np.float32], device: torch.device, *, normalize: bool
-) -> LabelIndex | RoundedIndex | None:
+) -> VectorSearch | None:
     """Return the exact index over stored vectors; None where there are none."""
     if not len(vectors):
         return None

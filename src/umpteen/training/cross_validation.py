@@ -1,4 +1,4 @@
-"""Fit the ensemble of small data by cross-validation: a model for each fold, trained on the rest."""
+"""Cross-validate the ensemble of small data: one model a fold, trained on the other folds."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ def fit_ensemble_of_run(
             cache=cache or default_cache(),
             device=device,
             seconds=settings.ensemble.seconds,
-            fit_fold=lambda *fold: with_retrievers(*fold, settings, log=_silent),
+            fit_fold=lambda place, own, part: with_retrievers(
+                place, own, part, settings, log=_silent
+            ),
             log=log,
         )
     if found is not None:
@@ -220,7 +222,7 @@ def fit_variants(
 
 
 def _whole(dataset: Dataset) -> Dataset:
-    """Return the data with its few validation texts among the training texts."""
+    """Return the training texts alone."""
     return replace(dataset, splits={"train": dataset["train"]})
 
 
