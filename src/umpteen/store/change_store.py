@@ -167,7 +167,7 @@ class ChangeStore:
         """
         texts: list[str] = []
         with self._read_lock:
-            connection, _ = self._reader.get()
+            connection = self.connection()
             for digest in digests:
                 row = None
                 with contextlib.suppress(sqlite3.DatabaseError):
@@ -189,7 +189,7 @@ class ChangeStore:
             limit: Return the last ones only.
         """
         with self._read_lock:
-            connection, _ = self._reader.get()
+            connection = self.connection()
             if connection is None or not self._look().revision:
                 return []
             rows = connection.execute(
@@ -198,6 +198,28 @@ class ChangeStore:
                 (-1 if limit is None else limit,),
             ).fetchall()
         return [AuditEntry(*row) for row in reversed(rows)]
+
+    def integrity_check(self) -> Damage | None:
+        """Run SQLite's integrity check, which reads the whole file; return what it found."""
+        with self._read_lock:
+            connection = self.connection()
+            if connection is None:
+                return None
+            try:
+                (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            except sqlite3.DatabaseError as error:
+                found = str(error)
+        if found == "ok":
+            return None
+        return Damage(DamageKind.UNREADABLE, self.path, f"fails SQLite's integrity check ({found})")
+
+    def connection(self) -> sqlite3.Connection | None:
+        """Return the connection for reading; None if there is no file or it cannot be opened."""
+        with self._read_lock:
+            try:
+                return self._reader.get()[0]
+            except sqlite3.DatabaseError:
+                return None
 
     def add_labels(self, labels: Sequence[NewLabel], *, who: str = "") -> int:
         """Add labels, all or none; a label that is there already with the same text is skipped.
@@ -295,7 +317,7 @@ class ChangeStore:
         with reading(connection):
             try:
                 header = read_header(connection) if check_tables(connection) else None
-            except BadStore as error:
+            except (BadStore, sqlite3.DatabaseError) as error:
                 damage = Damage(DamageKind.UNREADABLE, self.path, str(error))
                 if not self.tolerant:
                     return None, damage

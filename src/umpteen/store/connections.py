@@ -78,6 +78,10 @@ class Link:
                 self._connection.close()
         self._connection = None
 
+    def __del__(self) -> None:
+        # A connection refers to itself, so it would stay open until garbage is collected.
+        self.close()
+
     def _open(self, create: bool) -> sqlite3.Connection:
         self._immutable = False
         try:

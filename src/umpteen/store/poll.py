@@ -62,7 +62,7 @@ class Poll:
             header, version = self._read()
             self._take(header, self.compare(header, witness))
             self._data_version = version
-        except BadStore as error:
+        except (BadStore, OSError) as error:
             self.damage = Damage(DamageKind.UNREADABLE, self._link.path, str(error))
         except sqlite3.DatabaseError as error:
             busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
@@ -118,6 +118,9 @@ class Poll:
             return None, -1
         # Before the header: a change in between is then seen next time.
         (version,) = connection.execute("PRAGMA data_version").fetchone()
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        if self._link.path.stat().st_size % page_size:
+            raise BadStore("its last page is cut")
         with reading(connection):
             header = read_header(connection) if check_tables(connection) else None
         return header, int(version)
