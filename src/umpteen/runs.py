@@ -10,8 +10,9 @@ RUN/examples.jsonl    some validation queries with their labels
 RUN/checkpoints/      to continue from
 RUN/index/HEAD/       a search index, where one was built
 RUN/answers/          memory, words and recipe of the fused answer, where it was fitted
-RUN/memory.journal    pairs of text and labels that were added to the memory
-RUN/labels.journal    labels added and retired since training, where there are any
+RUN/changes.sqlite    labels added and retired and examples added since training (umpteen.store)
+RUN/changes.witness   number of changes granted, to notice a store that is lost or older
+RUN/cache/            vectors of added labels and examples; can be deleted at any time
 """
 
 from __future__ import annotations

@@ -117,6 +117,7 @@ def test_a_text_that_is_added_again_gets_the_new_labels(run):
         (lambda s: s.restore_labels(["nobody"]), "no label has the id 'nobody'"),
         (lambda s: s.add_examples(["a", "b"], [["x"], ["nobody"]]), "example 2: no label has"),
         (lambda s: s.add_examples(["a", "b"], [["x"], ["L2"]]), "example 2: the label 'L2' is ret"),
+        (lambda s: s.add_examples(["a", "a"], [["nobody"], ["x"]]), "example 1: no label has"),
         (lambda s: s.add_examples(["a", "\ud800"], [["x"], ["x"]]), "lone surrogate"),
     ],
 )
