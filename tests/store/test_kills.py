@@ -7,13 +7,19 @@ import time
 
 import pytest
 
-from umpteen.store import NewLabel
+from umpteen.store import NewLabel, connections
 from umpteen.store.change_store import ChangeStore
 
 from .helpers import LABELS, make_run, open_store
 
 ROUNDS, WRITERS = 67, "abc"
 PART = 3
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    """A kill takes nothing from the system's cache; only a power cut does."""
+    monkeypatch.setattr(connections, "SYNCHRONOUS", "OFF")
 
 
 def write_until_killed(run, name, out):
@@ -84,7 +90,6 @@ def check(state, texts, granted, newest):
         assert list(now)[0][0].rpartition("-")[0] in newest
 
 
-@pytest.mark.slow
 def test_201_kills_lose_nothing_that_was_granted(run):
     rng = random.Random(7)
     granted, reader, texts = [], open_store(run), []

@@ -55,7 +55,7 @@ def backup(run: str | Path, out: str | Path, labels: LabelSet) -> int:
 
 
 def _copy_store(store: ChangeStore, folder: Path) -> int:
-    connection = store.connection()
+    connection = store.reader.connection()
     if not store.state().store_id or connection is None:
         return 0
     copy = sqlite3.connect(folder / FILE_NAME, isolation_level=None)

@@ -65,7 +65,7 @@ def find_damage(run: str | Path, labels: LabelSet) -> Damage | None:
         if bad:
             detail = f"the texts of {bad} examples are missing or fail their checksums"
             return Damage(DamageKind.BAD_ROWS, store.path, detail)
-        return store.integrity_check()
+        return store.reader.integrity_check()
 
 
 def repair(run: str | Path, labels: LabelSet) -> RepairReport | None:
@@ -139,7 +139,7 @@ def _salvage(store: ChangeStore) -> tuple[StoreState, list[str], list[tuple]]:
     state = store.state()
     texts = store.example_texts(state.examples.digests)
     audit: list[tuple] = []
-    connection = store.connection()
+    connection = store.reader.connection()
     if connection is not None:
         with contextlib.suppress(sqlite3.DatabaseError), reading(connection):
             good = [r for r in whole_table(connection, CHANGES, "revision")
