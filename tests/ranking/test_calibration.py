@@ -190,7 +190,7 @@ def test_the_prior_is_kept_without_queries_and_fades_with_many():
     candidates, scores, right = logistic(n=3000)
     none = candidates.select(torch.arange(0))
     assert fit_calibration(scores[:0], none, right[:0], PRIOR) is PRIOR
-    other = Calibration(("dual",), 3.0, np.array([-4.0, 2.0, 1.0]))
+    other = Calibration(("dual",), 3.0, np.array([-4.0, 0.0, 2.0, 0.0, 1.0]))
 
     def gap(n):
         own = candidates.select(torch.arange(n))

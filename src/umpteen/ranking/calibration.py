@@ -13,7 +13,7 @@ from torch import Tensor
 
 from umpteen.errors import RunError
 from umpteen.ranking.candidates import Candidates, top_k
-from umpteen.ranking.features import log_shares, query_best
+from umpteen.ranking.features import query_best
 from umpteen.ranking.solver import minimize_convex
 
 PLACES = 20
@@ -23,22 +23,29 @@ DECAY = 1.0
 MIN_SLOPE = 1e-9
 """Smallest slope: probabilities keep the order of the scores within a query."""
 MAX_LOGIT = 60.0
+TAIL_PLACE = 10
+"""The tail of a query are the candidates below this place."""
+MIN_TAIL = -12.0
+"""Smallest logarithm of the tail's share."""
+QUERY_INPUTS = ("constant", "level", "entropy", "tail")
+"""Inputs of the shift that do not depend on the retrievers."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """A logistic curve of a candidate's log share, shifted for each query.
 
-    The log share is the log-softmax of the scores over the query's candidates. The shift depends on
-    the entropy of the shares and on the best score of each retriever. Probabilities rise with the
-    score within a query.
+    The log share is the log-softmax of the scores over the query's candidates. Where a text has
+    several labels, they divide the softmax among them, and the shares alone say too little. The
+    shift depends on how high the scores are, on the shares' entropy, on the mass beyond the first
+    ten, and on the best score of each retriever. Probabilities rise with the score within a query.
     """
 
     retrievers: tuple[str, ...]
     slope: float
     """Of the log share; above 0."""
     shift: NDArray[np.float64]
-    """Coefficients of 1, the entropy, and the best score of each retriever."""
+    """Coefficients of the inputs of ``calibration_inputs``."""
     threshold: float = 0.5
     """The probability with the best micro-F1 on validation."""
     group_thresholds: tuple[float, ...] = ()
@@ -97,7 +104,7 @@ class Calibration:
 
 def n_inputs(retrievers: tuple[str, ...]) -> int:
     """Return the number of coefficients of the shift."""
-    return 2 + len(retrievers)
+    return len(QUERY_INPUTS) + len(retrievers)
 
 
 def calibration_inputs(
@@ -111,13 +118,23 @@ def calibration_inputs(
         retrievers: Whose best scores shift a query.
 
     Returns:
-        (B, K) log shares and (B, Q) inputs of the shift, in the type of the scores.
+        (B, K) log shares, and (B, Q) inputs of the shift: 1, the log-sum-exp of the scores, the
+        entropy of the shares, the logarithm of the share of all candidates below the tenth, and
+        the best score of each retriever. All in the type of the scores.
     """
     valid = candidates.valid
-    logs = torch.where(valid, log_shares(scores, valid), 0.0)
-    entropy = -(torch.where(valid, logs.exp(), 0.0) * logs).sum(dim=1)
+    masked = torch.where(valid, scores, -torch.inf)
+    some = valid.any(dim=1)
+    level = torch.where(some, masked.logsumexp(dim=1), 0.0)
+    logs = torch.where(valid, masked - level[:, None], 0.0)
+    shares = torch.where(valid, logs.exp(), 0.0)
+    entropy = -(shares * logs).sum(dim=1)
+    tenth = masked.topk(min(TAIL_PLACE, masked.shape[1]), dim=1).values[:, -1:]
+    beyond = torch.where(masked < tenth, shares, 0.0).sum(dim=1)
+    tail = beyond.clamp_min(np.exp(MIN_TAIL)).log()
     best = [query_best(candidates.scores[name].to(scores.dtype), valid) for name in retrievers]
-    return logs, torch.stack([torch.ones_like(entropy), entropy, *best], dim=1)
+    given = torch.stack([torch.ones_like(level), level, entropy, tail, *best], dim=1)
+    return logs, given
 
 
 def fit_calibration(
