@@ -19,6 +19,10 @@ TOLERANCE = 1e-6
 """Largest component of the projected gradient at a minimum, relative to ``max(1, loss)``."""
 ACCEPTED = 1e-3
 """A solution with a larger projected gradient counts as not converged."""
+PRIOR_RIDGE = 30.0
+"""Further ridge toward a prior; see ``prior_ridge``."""
+PRIOR_QUERIES = 5.0
+"""Queries from which on the further ridge falls with the square of their number."""
 
 Loss = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 
@@ -85,6 +89,16 @@ def minimize_convex(
             message,
         )
     return Solution(x, float(value), converged, iterations)
+
+
+def prior_ridge(n_queries: int) -> float:
+    """Return the ridge toward the prior beyond the decay.
+
+    Example:
+        >>> [round(prior_ridge(n), 4) for n in (1, 20, 200, 2000)]
+        [25.0, 0.3, 0.0037, 0.0]
+    """
+    return PRIOR_RIDGE / (n_queries * (1.0 + n_queries / PRIOR_QUERIES))
 
 
 def _projected(
