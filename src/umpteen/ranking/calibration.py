@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from umpteen.errors import RunError
-from umpteen.ranking.candidates import Candidates, top_k
+from umpteen.ranking.candidates import Candidates, ascending, top_k
 from umpteen.ranking.features import query_best
 from umpteen.ranking.solver import minimize_convex
 
@@ -129,7 +129,8 @@ def calibration_inputs(
     logs = torch.where(valid, masked - level[:, None], 0.0)
     shares = torch.where(valid, logs.exp(), 0.0)
     entropy = -(shares * logs).sum(dim=1)
-    tenth = masked.topk(min(TAIL_PLACE, masked.shape[1]), dim=1).values[:, -1:]
+    width = masked.shape[1]
+    tenth = ascending(masked)[:, max(0, width - TAIL_PLACE)].unsqueeze(1)
     beyond = torch.where(masked < tenth, shares, 0.0).sum(dim=1)
     tail = beyond.clamp_min(np.exp(MIN_TAIL)).log()
     best = [query_best(candidates.scores[name].to(scores.dtype), valid) for name in retrievers]
