@@ -5,8 +5,10 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.metrics.bins import frequency_bins
+from umpteen.metrics.hits import find_hits
 from umpteen.metrics.threshold import micro_f1
-from umpteen.ranking.prior import prior_calibration
+from umpteen.ranking import thresholds
+from umpteen.ranking.calibration import Calibration, n_inputs
 from umpteen.ranking.thresholds import (
     GROUPS,
     calibration_error,
@@ -18,7 +20,7 @@ from umpteen.ranking.thresholds import (
 from umpteen.types import TopK
 
 COUNTS = np.array([50, 9, 8, 7, 3, 2, 2, 1, 1, 1])
-PLAIN = prior_calibration(("dual",))
+PLAIN = Calibration(("dual",), 1.0, np.zeros(n_inputs(("dual",))))
 
 
 def predictions(n=41):
@@ -39,7 +41,8 @@ def test_the_error_is_a_mean_over_bins_of_equal_size():
     assert calibration_error(np.zeros(0), np.zeros(0, bool)) == 0
 
 
-def test_thresholds_have_the_best_micro_f1():
+def test_thresholds_have_the_best_micro_f1(monkeypatch):
+    monkeypatch.setattr(thresholds, "SHRINKAGE", 0.0)
     top, truth = predictions()
     found = with_thresholds(PLAIN, top, truth, COUNTS)
     finite = top.scores[np.isfinite(top.scores)]
@@ -54,6 +57,17 @@ def test_thresholds_have_the_best_micro_f1():
         mine = micro_f1(TopK(top.rows, scores), theirs, found.group_thresholds[group])
         assert mine == pytest.approx(max(values, default=mine))
     assert found.slope == PLAIN.slope
+
+
+def test_few_right_answers_keep_thresholds_near_the_prior(monkeypatch):
+    top, truth = predictions()
+    near = with_thresholds(PLAIN, top, truth, COUNTS)
+    monkeypatch.setattr(thresholds, "SHRINKAGE", 0.0)
+    best = with_thresholds(PLAIN, top, truth, COUNTS)
+    n = int(find_hits(top, truth).hits.sum())
+    assert near.threshold == pytest.approx((n * best.threshold + 50) / (n + 100))
+    gaps = np.abs(np.array(near.group_thresholds) - near.threshold)
+    assert (gaps <= np.abs(np.array(best.group_thresholds) - near.threshold) + 1e-9).all()
 
 
 def test_nothing_right_or_nothing_predicted_keeps_the_threshold():

@@ -10,7 +10,7 @@ from umpteen.metrics.hits import find_hits
 from umpteen.metrics.precision import Precision
 from umpteen.metrics.propensity import PropensityPrecision, inverse_propensities
 from umpteen.ranking.candidates import take, top_k
-from umpteen.ranking.prior import prior_weights
+from umpteen.ranking.prior import PRIOR_THRESHOLD, prior_weights
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, retrievers_of
 from umpteen.ranking.variant_fitting import (
     FOLDS,
@@ -103,7 +103,7 @@ def test_an_ensemble_from_the_first_query_on(n):
         prior = prior_weights(ALL)
         np.testing.assert_array_equal(variant.weights.weights, prior.weights)
         assert variant.validation == {}
-        assert variant.calibration.threshold == 0.5
+        assert variant.calibration.threshold == PRIOR_THRESHOLD
     again = Variant.from_json(variant.as_json())
     assert torch.equal(again.scores(fresh, data.propensity), scores)
 

@@ -14,12 +14,15 @@ from torch import Tensor
 from umpteen.errors import RunError
 from umpteen.ranking.candidates import Candidates, ascending, top_k
 from umpteen.ranking.features import query_best
-from umpteen.ranking.solver import minimize_convex
+from umpteen.ranking.solver import minimize_convex, prior_ridge
 
 PLACES = 20
 """Best candidates of a query that the calibration is fitted and judged on."""
 DECAY = 1.0
 """Ridge of the summed loss, toward the prior calibration."""
+QUERY_RIDGE = 100.0
+"""Further ridge of the standardized inputs of the shift, times ``prior_ridge``: few queries say
+little about inputs that differ between queries alone."""
 MIN_SLOPE = 1e-9
 """Smallest slope: probabilities keep the order of the scores within a query."""
 MAX_LOGIT = 60.0
@@ -171,7 +174,9 @@ def fit_calibration(
     right = positive[queries, taken].cpu().numpy().astype(np.float64)
     center = np.array([prior.slope, *prior.shift])
     # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
-    scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + decay)
+    ridge = decay + QUERY_RIDGE * prior_ridge(int(shown.any(dim=1).sum())) * inputs.var(axis=0)
+    ridge[0] = decay
+    scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + ridge)
 
     def loss(steps: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         weights = center + scale * steps
@@ -179,8 +184,8 @@ def fit_calibration(
         value = np.logaddexp(0.0, logits).sum() - right @ logits
         said = 0.5 * (1.0 + np.tanh(0.5 * logits))
         gap = scale * steps
-        gradient = scale * (inputs.T @ (said - right) + decay * gap)
-        return float(value + 0.5 * decay * gap @ gap), gradient
+        gradient = scale * (inputs.T @ (said - right) + ridge * gap)
+        return float(value + 0.5 * (ridge * gap) @ gap), gradient
 
     lower = [(MIN_SLOPE - prior.slope) / scale[0]] + [None] * (len(center) - 1)
     solution = minimize_convex(loss, np.zeros(len(center)), name="calibration", lower=lower)
