@@ -146,6 +146,16 @@ def test_any_scores_converge_to_finite_monotone_probabilities(name, dtype):
         assert (said[query][own][order].diff() >= 0).all()
 
 
+@pytest.mark.parametrize("width", [7, 10, 33])
+def test_equal_scores_have_equal_probabilities(width):
+    """A vectorized sigmoid differs from the scalar one of the last places."""
+    for slope in np.linspace(0.5, 2.0, 40):
+        same = wrapped(np.ones((9, width)))
+        calibration = Calibration(("dual",), slope, np.zeros(len(PRIOR.shift)))
+        said = calibration.probabilities(torch.full((9, width), 1.7), same)
+        assert len(said.unique()) == 1
+
+
 def test_one_class_gives_probabilities_of_that_class():
     candidates, scores, right = logistic(n=60)
     wrong = fit_calibration(scores, candidates, torch.zeros_like(right), PRIOR)

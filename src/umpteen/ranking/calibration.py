@@ -69,7 +69,8 @@ class Calibration:
         logits, given = calibration_inputs(scores, candidates, self.retrievers)
         shift = given @ torch.from_numpy(self.shift).to(given)
         logits = logits.mul(self.slope).add_(shift[:, None])
-        said = torch.sigmoid(logits.clamp_(-MAX_LOGIT, MAX_LOGIT))
+        # Not torch.sigmoid: equal inputs at different places can differ in the last bit.
+        said = 1.0 / (1.0 + torch.exp(-logits.clamp_(-MAX_LOGIT, MAX_LOGIT)))
         return torch.where(candidates.valid, said, 0.0)
 
     def as_json(self) -> dict[str, Any]:

@@ -187,3 +187,24 @@ def take(values: Tensor, positions: Tensor, fill: float) -> Tensor:
     """
     found = values.gather(1, positions.clamp_min(0))
     return torch.where(positions >= 0, found, torch.full_like(found, fill))
+
+
+def best_candidates(
+    scores: Tensor, probabilities: Tensor, rows: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """Return the k best candidates of each query with their probabilities.
+
+    Args:
+        scores: (B, K) that candidates are ranked by.
+        probabilities: (B, K), rising with the scores within a query.
+        rows: (B, K) of the candidates.
+        k: Places wanted.
+
+    Returns:
+        (B, k) rows, -1 for none, and (B, k) probabilities that never rise along a query, -inf for
+        none.
+    """
+    positions = top_k(scores, rows, k)
+    best = take(probabilities, positions, -torch.inf)
+    # Rounding can lift a probability above that of a better score by one bit.
+    return take(rows, positions, NO_ROW), best.cummin(dim=1).values
