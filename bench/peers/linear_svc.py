@@ -36,7 +36,8 @@ def main() -> None:
         features = vectorizer()
         matrix = features.fit_transform(train).tocsr()
         model = OneVsRestClassifier(LinearSVC(), n_jobs=args.threads)
-        model.fit(matrix, targets[:, labels].astype(np.int8))
+        # 64-bit targets: with 8-bit ones scikit-learn's label positions overflow at 128.
+        model.fit(matrix, targets[:, labels].astype(np.int64))
     with timed("predict"):
         for start in range(0, len(test), TEXTS_AT_ONCE):
             chunk = slice(start, start + TEXTS_AT_ONCE)
