@@ -1,7 +1,7 @@
 """Measure what the ensemble costs next to the combined head and to a plain search.
 
     python bench/ensemble.py RUN DATA [--split test] [--texts 2254] [-k 10] [--threads 1 2]
-        [--single 300] [--examples 16000] [--labels 50000] [--out rows.json]
+        [--single 300] [--examples 16000] [--labels 50000] [--device cpu] [--out rows.json]
 
 Batches: encoding, a plain search (one product and one top-k), the combined head and the ensemble,
 per text, for each number of threads. Single texts: p50 and p99 on one thread, also with
@@ -39,10 +39,9 @@ COLUMNS = ("work", "threads", "ms", "cpu_ms", "p99_ms", "ratio")
 def main() -> None:
     args = arguments()
     data = load_dataset(args.data)
-    device = torch.device(args.device)
     run = Path(args.run)
     model, load = loaded(run, args.device)
-    texts = texts_of(data, args.split, args.text, args.texts)
+    texts = list(data[args.split].texts(model.reading.text))[: args.texts]
     rows = [load]
     for threads in args.threads:
         with threads_limited(threads):
@@ -57,7 +56,7 @@ def main() -> None:
         "labels": len(data.labels),
         "texts": len(texts),
         "k": args.k,
-        "device": str(device),
+        "device": args.device,
         "torch": torch.__version__,
     }
     show(rows, facts)
@@ -72,7 +71,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("run")
     parser.add_argument("data")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--text", choices=["title", "all"], default="title")
     parser.add_argument("--texts", type=int, help="texts of a batch; the whole split by default")
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
@@ -83,10 +81,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--out", help="write all rows here as JSON")
     return parser.parse_args()
-
-
-def texts_of(data: Any, split: str, reads: str, n: int | None) -> list[str]:
-    return list(data[split].texts(reads))[:n]
 
 
 def loaded(run: Path, device: str) -> tuple[Predictor, Row]:
@@ -112,8 +106,8 @@ def threads_limited(n: int) -> Iterator[None]:
 
 def batches(model: Any, texts: list[str], args: argparse.Namespace, threads: int) -> list[Row]:
     """Time per text of a whole batch."""
-    vectors = model.vectors(texts)[:, model.columns("combined")]
-    table = torch.as_tensor(model.label_vectors("combined")).to(vectors.device)
+    vectors = model.vectors(texts)[:, model.label_vectors.columns["combined"]]
+    table = torch.as_tensor(model.label_vectors.numpy("combined")).to(vectors.device)
     works: dict[str, Callable[[], Any]] = {
         "batch: encode": lambda: model.vectors(texts),
         "batch: plain search": lambda: plain_search(vectors, table, args.k),
@@ -147,6 +141,8 @@ def fastest(function: Callable[[], Any], repeats: int) -> tuple[float, float]:
     for _ in range(repeats):
         started, worked = time.perf_counter(), time.process_time()
         function()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         times.append((time.perf_counter() - started, time.process_time() - worked))
     walls, cpus = zip(*times, strict=True)
     return min(walls), min(cpus)
