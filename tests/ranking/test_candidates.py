@@ -35,7 +35,10 @@ def test_union_equals_sets_of_each_query(seed):
         assert found.shape == (n, max(1, *map(len, expected)))
         assert [[r for r in own if r >= 0] for own in found.tolist()] == expected
         width = found.shape[1]
-        assert all(own == e + [-1] * (width - len(e)) for own, e in zip(found.tolist(), expected, strict=True))
+        assert all(
+            own == e + [-1] * (width - len(e))
+            for own, e in zip(found.tolist(), expected, strict=True)
+        )
     assert (2**33) in union([torch.tensor([[2**33, 5]])]).tolist()[0]
 
 
