@@ -24,6 +24,7 @@ DENSE = 20.0
 HELD_QUERIES = 64
 HELD_SHARE = 0.1
 FEWEST_QUERIES = 600
+LEAST_SELECTING = 30
 USUAL_SHARE = 0.03
 
 
@@ -97,31 +98,22 @@ def shares(facts: Facts) -> Chosen:
 
 
 def held_out(facts: Facts) -> Chosen:
-    """How many training queries choose the epoch and fit the ensemble."""
+    """How many training texts choose the epoch and fit the ensemble."""
     if facts.validation:
-        return Chosen(f"nothing is held out: {facts.validation:,} validation queries are given")
+        return Chosen(f"nothing is held out: {facts.validation:,} validation texts are given")
+    of_them = f"of {facts.queries:,} texts"
     usual = {"validation.share": USUAL_SHARE}
-    of_them = f"of {facts.queries:,} queries"
-    if not facts.least_held:
-        return Chosen(f"{of_them}, to choose the epoch by", usual)
     if USUAL_SHARE * facts.queries >= HELD_QUERIES:
-        return Chosen(f"{of_them}, enough to fit the ensemble", usual)
-    if facts.queries < FEWEST_QUERIES:
-        why = f"below {FEWEST_QUERIES} queries training needs them more"
-        return Chosen(f"{of_them}, so no ensemble: {why}", usual)
-    share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4)
+        return Chosen(f"{of_them}, to choose the epoch and fit the ensemble", usual)
+    share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4) if facts.queries else 0.0
     held = min(round(share * facts.queries), facts.spare)
-    if held < facts.least_held:
+    if facts.queries < FEWEST_QUERIES or held < max(facts.least_held, LEAST_SELECTING):
         return Chosen(
-            f"{of_them} at most {held} can be spared (a tenth, and no label's last one), too few "
-            f"for an ensemble, which needs {facts.least_held}",
-            usual,
+            f"none {of_them}: too few to choose an epoch by, so the last one is used and the "
+            "ensemble is cross-validated",
+            {"validation.share": 0.0},
         )
-    return Chosen(
-        f"{held} {of_them}, for the ensemble; {USUAL_SHARE:g} would be "
-        f"{USUAL_SHARE * facts.queries:.0f}",
-        {"validation.share": share},
-    )
+    return Chosen(f"{held} {of_them}, for the epoch and the ensemble", {"validation.share": share})
 
 
 RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, label_rows, shares, held_out)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.index.base import LabelIndex
+from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
@@ -38,7 +38,7 @@ class Examples:
     """
 
     trained: TrainedExamples | None
-    index: LabelIndex | None
+    index: VectorSearch | None
     stored: StoredExamples
     vectors: GrowingIndex
     terms: GrowingRows

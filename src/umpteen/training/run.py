@@ -131,7 +131,7 @@ def train(
         raise
     session.train()
     if ranks.first:
-        fit_ensemble_of_run(folder, data, settings, device=device, log=session.say)
+        fit_ensemble_of_run(folder, data, settings, device=device, log=session.say, cache=cache)
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 

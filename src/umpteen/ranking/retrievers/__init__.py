@@ -1,1 +1,1 @@
-"""The retrievers, one file for each kind."""
+"""Retrievers: one class a row of ``RETRIEVERS``."""
