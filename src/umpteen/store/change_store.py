@@ -6,33 +6,40 @@ import contextlib
 import dataclasses
 import sqlite3
 import threading
-import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from umpteen.data.labels import LabelSet
-from umpteen.errors import NotWritten, StoreDamaged
+from umpteen.errors import NotWritten
 from umpteen.store.checks import NewLabel, text_digest
 from umpteen.store.connections import Link
 from umpteen.store.damage import Damage, DamageKind
 from umpteen.store.poll import Poll
 from umpteen.store.reading import read_state, reading, salvage_header
-from umpteen.store.schema import BadStore, Header, check_tables, create_tables, read_header
+from umpteen.store.schema import BadStore, check_tables, read_header
 from umpteen.store.state import StoreState
-from umpteen.store.witness import Witness, advance_witness, create_witness, read_witness
-from umpteen.store.writing import (
-    Planner,
-    plan_examples,
-    plan_new_labels,
-    plan_retirements,
-    write_change,
-)
+from umpteen.store.writer import Writer, damaged
+from umpteen.store.writing import Planner, plan_examples, plan_new_labels, plan_retirements
 
 FILE_NAME = "changes.sqlite"
 WITNESS_NAME = "changes.witness"
 READ_BUSY_SECONDS = 1.0
 WRITE_BUSY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One granted change."""
+
+    revision: int
+    time: str
+    """UTC, ISO 8601."""
+    kind: str
+    """``add_labels``, ``retire``, ``restore``, ``add_examples`` or ``repair``."""
+    count: int
+    who: str
 
 
 class ChangeStore:
@@ -59,12 +66,10 @@ class ChangeStore:
         self.labels = labels
         self.read_only = read_only
         self.tolerant = tolerant
-        self._witness = Path(run) / WITNESS_NAME
         self._reader = Link(self.path, writes=False, busy_seconds=READ_BUSY_SECONDS)
-        self._writer = Link(self.path, writes=True, busy_seconds=busy_seconds)
-        self._poll = Poll(self._reader, self._witness, labels.fingerprint)
+        self._poll = Poll(self._reader, Path(run) / WITNESS_NAME, labels.fingerprint)
+        self._writer = Writer(self.path, Path(run) / WITNESS_NAME, labels, self._poll, busy_seconds)
         self._read_lock = threading.RLock()
-        self._write_lock = threading.Lock()
         self._state: tuple[object, StoreState] | None = None
 
     @classmethod
@@ -173,9 +178,26 @@ class ChangeStore:
                 good = row is not None and text_digest(row[0]) == digest
                 if not good and not self.tolerant:
                     detail = "the text of an example is missing or fails its checksum"
-                    raise _damaged(Damage(DamageKind.BAD_ROWS, self.path, detail))
+                    raise damaged(Damage(DamageKind.BAD_ROWS, self.path, detail))
                 texts.append(row[0] if row is not None and good else "")
         return texts
+
+    def audit_trail(self, limit: int | None = None) -> list[AuditEntry]:
+        """Return the changes granted so far, oldest first.
+
+        Args:
+            limit: Return the last ones only.
+        """
+        with self._read_lock:
+            connection, _ = self._reader.get()
+            if connection is None or not self._look().revision:
+                return []
+            rows = connection.execute(
+                "SELECT revision, time, kind, count, who FROM changes ORDER BY revision DESC "
+                "LIMIT ?",
+                (-1 if limit is None else limit,),
+            ).fetchall()
+        return [AuditEntry(*row) for row in reversed(rows)]
 
     def add_labels(self, labels: Sequence[NewLabel], *, who: str = "") -> int:
         """Add labels, all or none; a label that is there already with the same text is skipped.
@@ -237,14 +259,14 @@ class ChangeStore:
 
     def close(self) -> None:
         """Close the connections; the store can be used again afterwards."""
-        with self._write_lock, self._read_lock:
+        with self._read_lock:
             self._reader.close()
-            self._writer.close()
+        self._writer.close()
 
     def _look(self) -> Poll:
         seen = self._poll.look()
         if seen.damage is not None and not self.tolerant:
-            raise _damaged(seen.damage)
+            raise damaged(seen.damage)
         return seen
 
     def _read_again(self, after: StoreState | None) -> StoreState:
@@ -261,7 +283,7 @@ class ChangeStore:
             state, more = None, Damage(DamageKind.UNREADABLE, self.path, f"cannot be read: {error}")
         damage = damage or more
         if damage is not None and not self.tolerant:
-            raise _damaged(damage)
+            raise damaged(damage)
         if state is None:
             state = after if after is not None else StoreState.empty(self.labels)
         return state if state.damage == damage else dataclasses.replace(state, damage=damage)
@@ -287,79 +309,7 @@ class ChangeStore:
     def _change(self, plan: Planner, who: str) -> int:
         if self.read_only:
             raise NotWritten(f"{self.path} is open for reading only; nothing was changed")
-        with self._write_lock:
-            with self._read_lock:
-                damage = self.damage
-            if damage is not None:
-                raise _damaged(damage)
-            try:
-                header, count = self._write(plan, who)
-            except sqlite3.Error as error:
-                raise self._translated(error) from error
-            except OSError as error:
-                raise self._not_written(error.strerror or str(error)) from error
-            if count:
-                advance_witness(self._witness, Witness(header.id, header.revision))
-            return count
-
-    def _write(self, plan: Planner, who: str) -> tuple[Header, int]:
-        # Of two moments the witness must be the earlier one.
-        witness = read_witness(self._witness)
-        if not self.path.exists():
-            # Checked against no store before there is one: a refused change creates no file.
-            with contextlib.closing(_empty_store(self.labels.fingerprint)) as nothing:
-                if not plan(nothing, Header("", "")).touched:
-                    return Header("", ""), 0
-        connection, _ = self._writer.get(create=True)
-        assert connection is not None
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if self._writer.get()[0] is not connection:
-                raise sqlite3.OperationalError("the file was replaced during the change")
-            header = self._header_to_change(connection, witness)
-            change = plan(connection, header)
-            if not change.touched:
-                return header, 0
-            after = write_change(connection, header, change, who)
-            connection.execute("COMMIT")
-            return after, len(change.touched)
-        finally:
-            if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-
-    def _header_to_change(self, connection: sqlite3.Connection, witness: Witness | None) -> Header:
-        try:
-            header = read_header(connection) if check_tables(connection) else None
-        except BadStore as error:
-            raise _damaged(Damage(DamageKind.UNREADABLE, self.path, str(error))) from error
-        damage = self._poll.compare(header, witness)
+        damage = self.damage
         if damage is not None:
-            raise _damaged(damage)
-        if header is None:
-            header = Header(uuid.uuid4().hex, self.labels.fingerprint)
-            create_witness(self._witness, Witness(header.id, 0))
-            create_tables(connection, header)
-        return header
-
-    def _translated(self, error: sqlite3.Error) -> NotWritten | StoreDamaged:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return _damaged(Damage(DamageKind.UNREADABLE, self.path, f"cannot be read: {error}"))
-        return self._not_written(str(error))
-
-    def _not_written(self, why: str) -> NotWritten:
-        return NotWritten(
-            f"{self.path} could not be written ({why}), so nothing was changed; check free space, "
-            "permissions and other writers, and try again"
-        )
-
-
-def _damaged(damage: Damage) -> StoreDamaged:
-    return StoreDamaged(str(damage), damage)
-
-
-def _empty_store(fingerprint: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    create_tables(connection, Header("", fingerprint))
-    return connection
+            raise damaged(damage)
+        return self._writer.change(plan, who)
