@@ -153,7 +153,7 @@ def test_the_list_is_searched_and_paged(client):
 
 
 def test_what_is_refused_is_a_sentence(serving):
-    client = serving(most_texts=3, most_characters=50, most_k=9, most_ids=3, most_labels=2)
+    client = serving(max_texts=3, max_characters=50, max_k=9, max_ids=3, max_labels=2)
     post = client.post
     for body, status, words in [
         ({"texts": []}, 422, "texts is empty"),
@@ -201,7 +201,7 @@ def test_a_deadline_is_kept(serving):
 
 
 def test_overload_is_told_to_come_back(serving):
-    client = serving(queue_texts=7, most_texts=7, wait_seconds=0.3)
+    client = serving(queue_texts=7, max_texts=7, wait_seconds=0.3)
     predict(client, [*TEXTS, *TEXTS[:3]])  # as many are waited for then
 
     def ask(_):

@@ -104,7 +104,7 @@ def test_only_json_is_read(client):
 
 
 def test_a_large_body_is_refused_with_and_without_its_length(serving):
-    client = serving(most_body_bytes=1000)
+    client = serving(max_body_bytes=1000)
     body = b'{"texts": "' + b"a" * 2000 + b'"}'
     headers = {"Content-Type": "application/json"}
     assert client.post("/v1/predict", content=body, headers=headers).status_code == 413

@@ -420,7 +420,7 @@ def test_a_token_is_asked_for_and_kept_in_memory_only(browser, run, tmp_path):
 
 def test_a_busy_service_is_asked_again_by_itself(browser, run):
     # One text may wait: with others asking on and on there is hardly ever room.
-    server = Server(run, most_texts=1, queue_texts=1)
+    server = Server(run, max_texts=1, queue_texts=1)
     enough = threading.Event()
 
     def crowd():

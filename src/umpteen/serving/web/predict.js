@@ -39,7 +39,7 @@ export function prepare() {
     head.value = info.default_head;
     show(head.parentElement, info.heads.length > 1);
   }
-  find("text").maxLength = info.limits.most_characters;
+  find("text").maxLength = info.limits.max_characters;
   const tries = find("tries");
   tries.replaceChildren(make("span", { class: "hint" }, "Try: "), ...report.examples.map((example) =>
     make("button", { type: "button", class: "try", onclick: () => askFor(example) }, example)));
