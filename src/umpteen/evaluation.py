@@ -16,13 +16,13 @@ from umpteen.data.formats import load_dataset
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import DataError
+from umpteen.head_names import ENSEMBLE
 from umpteen.metrics import parse_all
 from umpteen.predictor import Predictor
 from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.thresholds import set_metrics
 from umpteen.scoring import DEFAULT, Report, score
-from umpteen.head_names import ENSEMBLE
 from umpteen.types import TopK
 
 

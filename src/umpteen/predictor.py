@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from umpteen.compute.precision import choose_device
 from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
+from umpteen.data.tokens import prepare
 from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError
 from umpteen.files import atomic_folder, read_json
+from umpteen.head_names import ENSEMBLE
 from umpteen.index import INDEXES
 from umpteen.index.growing import GrowingIndex
 from umpteen.model.model import Model, place_model
@@ -38,7 +40,6 @@ from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.store import ChangeStore, NewLabel
 from umpteen.store.state import Examples as StoredExamples
-from umpteen.head_names import ENSEMBLE
 from umpteen.types import TopK
 
 
@@ -125,6 +126,7 @@ class Predictor:
         if model_folder.name == UNTRAINED:
             raise RunError(f"{folder.path} holds no trained model yet; continue it with --resume")
         model, tokenizer, reading = load_model(model_folder, mapped=True)
+        tokenizer = prepare(tokenizer, reading.max_tokens, owned=True)
         labels, counts = folder.read_labels(reading.label_fingerprint)
         # Predictions use the search vectors: the trained table stays in its file.
         model = place_model(model, choose_device(device), labels_on_host=True)

@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-
-
 class NamesLabels(Protocol):
     """Whatever can turn label rows into the user's ids and texts (a LabelSet)."""
 

@@ -45,6 +45,7 @@ def evaluate(
     from umpteen.data.formats import load_dataset
     from umpteen.evaluation import evaluate as run_evaluation
     from umpteen.predictor import Predictor
+    from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
     from umpteen.scoring import DEFAULT, TIE_RULE
 
     predictor = Predictor.load(run, device=device, which=which)
@@ -66,14 +67,21 @@ def evaluate(
     ]
     write_table(["metric", *result.heads], rows)
     a, b = first.propensity.a, first.propensity.b
-    indexes = [predictor.index(name).describe() for name in result.heads]
+    vectors = predictor.label_vectors
+    searched = [name for name in result.heads if name in vectors.columns] or [vectors.heads[-1]]
+    indexes = [vectors.index(name).describe() for name in searched]
     if result.sets is not None:
-        auto, groups = result.sets["auto"], result.sets["groups"]
+        auto, error = result.sets["auto"], result.sets["expected_calibration_error"]
         say(
-            f"ensemble sets at {result.sets['threshold']:.3g}: micro-F1 {auto['micro_f1']:.2f}, "
-            f"macro-F1 {auto['macro_f1']:.2f}, {auto['labels_per_query']:.1f} labels a query "
-            f"(thresholds by frequency: {groups['micro_f1']:.2f}, {groups['macro_f1']:.2f}); "
-            f"calibration error {result.sets['expected_calibration_error']:.2f}"
+            f"ensemble, labels with probability {result.sets['threshold']:.2f} or more: micro-F1 "
+            f"{auto['micro_f1']:.2f}, macro-F1 {auto['macro_f1']:.2f}, "
+            f"{auto['labels_per_query']:.1f} labels per text; calibration error {error:.2f} points"
+        )
+        if error > MAX_CALIBRATION_ERROR:
+            say(f"warning: probabilities are off by {error:.1f} points on average on this data")
+    if result.unknown_labels:
+        say(
+            f"{result.unknown_labels:,} labels of the data are unknown to the run: counted as misses"
         )
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
     say(

@@ -1,4 +1,4 @@
-"""``umpteen fit-ensemble``: fit the answer that joins heads, near queries and exact words."""
+"""``umpteen fit-ensemble``: fit the ensemble of a run again."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def fit_ensemble(
     data_format: str | None,
     as_json: bool,
 ) -> None:
-    """Fit the ensemble of RUN on the queries that its training on DATA held out.
+    """Fit the ensemble of RUN on the texts that its training on DATA held out.
 
-    Training does so at its end. Prints what each combination of parts comes to, cross-fitted; the
-    first one is what predictions use from then on.
+    Training fits it at its end. Prints the metrics of every variant, cross-fitted; predictions use
+    the first one.
     """
-    from umpteen.answers.choosing import METRICS
     from umpteen.data.formats import load_dataset
     from umpteen.errors import ConfigError
+    from umpteen.ranking.variants import METRICS
     from umpteen.runs import RunFolder
     from umpteen.settings import from_mapping, with_overrides
-    from umpteen.training.ensemble import fit_ensemble as fit
+    from umpteen.training.fit_ensemble import fit_ensemble_of_run
 
     foreign = [each for each in overrides if not each.startswith(("examples.", "ensemble."))]
     if foreign:
@@ -58,25 +58,35 @@ def fit_ensemble(
     settings = from_mapping(
         with_overrides(folder.read_settings(), overrides), source=str(folder.config)
     )
-    recipe = fit(
-        folder, load_dataset(data, data_format), settings, device=device, say=say, again=True
+    model = fit_ensemble_of_run(
+        folder, load_dataset(data, data_format), settings, device=device, log=say, again=True
     )
-    assert recipe is not None
+    assert model is not None
     columns = [*METRICS, "ECE", "micro-F1"]
     if as_json:
         write_json(
             [
-                {"parts": way.parts, "tilt": way.tilt, **way.validation, "shares": way.shares}
-                for way in recipe.ways
+                {
+                    "scorers": variant.scorers,
+                    "tail_boost": variant.tail_boost,
+                    **variant.validation,
+                    "contributions": variant.contributions,
+                }
+                for variant in model.variants
             ]
         )
         return
     write_table(
-        ["parts", *columns, "tilt"],
+        ["scorers", *columns, "tail boost"],
         [
-            [" ".join(way.parts), *(way.validation[name] for name in columns), way.tilt]
-            for way in recipe.ways
+            [
+                " ".join(variant.scorers),
+                *(variant.validation.get(name, float("nan")) for name in columns),
+                variant.tail_boost,
+            ]
+            for variant in model.variants
         ],
     )
-    shares = ", ".join(f"{part} {share:.0f} %" for part, share in recipe.ways[0].shares.items())
-    say(f"cross-fitted on {recipe.fitted_on}; shares of the parts: {shares}")
+    shares = model.variants[0].contributions.items()
+    parts = ", ".join(f"{scorer} {share:.0f} %" for scorer, share in shares)
+    say(f"fitted on {model.fitted_on}; contributions: {parts or 'not measured'}")

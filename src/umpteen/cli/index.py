@@ -63,7 +63,7 @@ def build(
     texts = _example_texts(folder.examples)
     options = {"factory": factory} if factory else {}
     built = {
-        head: builder.build(predictor.label_vectors(head), **options)
+        head: builder.build(predictor.label_vectors.numpy(head), **options)
         for head in heads or predictor.vector_heads
     }
     rows = [_measure(predictor, head, each, texts, k) for head, each in built.items()]
@@ -102,8 +102,8 @@ def _measure(
     from umpteen.index.exact import ExactIndex
     from umpteen.index.recall import recall
 
-    exact = ExactIndex.build(predictor.label_vectors(head))
-    queries = predictor.vectors(texts)[:, predictor.columns(head)]
+    exact = ExactIndex.build(predictor.label_vectors.numpy(head))
+    queries = predictor.vectors(texts)[:, predictor.label_vectors.columns[head]]
     times = {}
     for name, part in (("ms", built), ("exact_ms", exact)):
         part.search(queries[:1], k)

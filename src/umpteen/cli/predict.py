@@ -11,13 +11,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from umpteen.cli._options import ALL_HEADS, device_option, sentences, without_option
-from umpteen.head_names import ENSEMBLE
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from umpteen.predictor import Predictor
+    from umpteen.types import TopK
 
 TEXTS_AT_ONCE = 1024
 
@@ -36,11 +32,11 @@ TEXTS_AT_ONCE = 1024
     "--threshold",
     metavar="auto|groups|X",
     callback=lambda *given: _number_or_word(*given),
-    help="Leave out labels scored below X; auto: below what was best on validation, groups: "
-    "below what was best for labels of the same frequency.",
+    help="Leave out labels with a smaller probability. auto: best micro-F1 on validation; groups: "
+    "the same for rare and frequent labels apart.",
 )
 @without_option
-@click.option("--explain", is_flag=True, help="Say what each part says of every label.")
+@click.option("--explain", is_flag=True, help="Show the scores and contributions of all scorers.")
 @device_option
 @sentences
 def predict(
@@ -48,7 +44,7 @@ def predict(
     file: IO[str],
     k: int | None,
     head: str | None,
-    threshold: str | None,
+    threshold: float | str | None,
     without: tuple[str, ...],
     explain: bool,
     device: str,
@@ -59,69 +55,40 @@ def predict(
     is read what training read. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
     ..}]}. Scores of the head ensemble are probabilities.
     """
-    import numpy as np
-
-    from umpteen.errors import ConfigError
     from umpteen.predictor import Predictor
 
     predictor = Predictor.load(run, device=device)
-    if explain and (head or predictor.heads[-1]) != ENSEMBLE:
-        raise ConfigError(
-            f"--explain tells of the head ensemble, the head is {head or predictor.heads[-1]}; "
-            "leave out --head, or fit one with umpteen fit-ensemble"
-        )
     if k is None:
         k = 10 if threshold is None else 20
-    limits = _limits(predictor, head, threshold, without)
     lines = _texts(file, predictor.reading.text)
     while batch := list(islice(lines, TEXTS_AT_ONCE)):
-        top = predictor.predict(batch, k, head=head, without=without)
-        told = predictor.explain(batch, top, without=without) if explain else None
-        kept = (top.rows >= 0) & (top.scores >= limits[np.minimum(top.rows, len(limits) - 1)])
-        for place, (text, ids, names) in enumerate(zip(batch, top.ids, top.texts, strict=True)):
-            labels: list[dict[str, Any]] = []
-            for rank, (label_id, name) in enumerate(zip(ids, names, strict=True)):
-                if not kept[place, rank]:
-                    continue
-                score = round(float(top.scores[place, rank]), 6)
-                label = {"id": label_id, "text": name, "score": score}
-                labels.append({**label, **told[place][rank]} if told else label)
-            click.echo(json.dumps({"text": text, "labels": labels}, ensure_ascii=False))
-
-
-def _limits(
-    predictor: Predictor, head: str | None, threshold: str | None, without: tuple[str, ...]
-) -> NDArray[np.float64]:
-    """(L + 1,) the least score of each trained label, and last of those added since."""
-    import numpy as np
-
-    from umpteen.answers.calibration import thresholds_of_labels
-    from umpteen.errors import ConfigError
-
-    n = len(predictor.labels)
-    if threshold is None:
-        return np.full(n + 1, -np.inf)
-    ensemble = predictor.ensemble if (head or predictor.heads[-1]) == ENSEMBLE else None
-    if threshold not in ("auto", "groups"):
-        if ensemble is not None and not 0 <= float(threshold) <= 1:
-            raise ConfigError(
-                f"--threshold {threshold}: scores of the head ensemble are probabilities; "
-                "give a number from 0 to 1"
-            )
-        return np.full(n + 1, float(threshold))
-    if ensemble is None:
-        raise ConfigError(
-            f"--threshold {threshold} needs the head ensemble, whose scores are probabilities; "
-            "fit it with umpteen fit-ensemble, or give a number"
+        top = predictor.predict(
+            batch, k, head=head, threshold=threshold, explain=explain, without=without
         )
-    calibration = ensemble.recipe.way(without).calibration
-    limits = np.full(n + 1, calibration.threshold)
-    if threshold == "groups":
-        limits[:n] = thresholds_of_labels(calibration, ensemble.label_counts)
-    return limits
+        for place, text in enumerate(batch):
+            line: dict[str, Any] = {"text": text, "labels": _labels(top, place)}
+            note = top.notes[place] if top.notes is not None else None
+            if note is not None:
+                line["note"] = note
+            click.echo(json.dumps(line, ensure_ascii=False))
 
 
-def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+def _labels(top: TopK, place: int) -> list[dict[str, Any]]:
+    """The labels of one text as JSON values."""
+    assert top.labels is not None
+    ids, texts = top.labels.ids, top.labels.texts
+    labels: list[dict[str, Any]] = []
+    for row, score in zip(top.rows[place].tolist(), top.scores[place].tolist(), strict=True):
+        if row < 0:
+            break
+        label = {"id": ids[row], "text": texts[row], "score": round(score, 6)}
+        if top.explanations is not None:
+            label |= top.explanations[place][len(labels)]
+        labels.append(label)
+    return labels
+
+
+def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) -> float | str | None:
     if value is None or value in ("auto", "groups"):
         return value
     try:
@@ -130,7 +97,7 @@ def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) ->
         number = math.nan
     if math.isnan(number):
         raise click.BadParameter(f"{value!r} is neither auto, groups nor a number")
-    return str(number)
+    return number
 
 
 def _texts(file: IO[str], which: str) -> Iterator[str]:

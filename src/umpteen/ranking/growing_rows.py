@@ -46,9 +46,7 @@ class GrowingRows:
         if blocks and blocks[-1].rows.shape[0] < TAIL_ROWS:
             total += int(blocks[-1].rows.shape[0])
             parts.insert(0, blocks.pop().rows)
-        while (
-            total >= TAIL_ROWS and blocks and blocks[-1].rows.shape[0] < LEVEL_RATIO * total
-        ):
+        while total >= TAIL_ROWS and blocks and blocks[-1].rows.shape[0] < LEVEL_RATIO * total:
             total += int(blocks[-1].rows.shape[0])
             parts.insert(0, blocks.pop().rows)
         start = blocks[-1].stop if blocks else 0

@@ -51,7 +51,7 @@ class LabelVectors:
 
     @property
     def width(self) -> int:
-        """heads * dim."""
+        """Heads * dim."""
         return int(self._vectors.shape[1])
 
     @property

@@ -17,6 +17,8 @@ from umpteen.types import TopK
 
 GROUPS = 5
 """Frequency groups of labels, each with its own threshold."""
+MAX_CALIBRATION_ERROR = 5.0
+"""Percentage points above which a warning is printed."""
 
 
 def with_thresholds(

@@ -1,53 +1,51 @@
-"""The section on the ensemble: what each combination of parts comes to, and their shares."""
+"""The section on the ensemble: metrics of every variant, and what each scorer contributes."""
 
 from __future__ import annotations
 
-from umpteen.answers.choosing import METRICS
-from umpteen.answers.recipe import Recipe, Way
+from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.variants import METRICS, Variant
 from umpteen.report.markup import Markup, table, tag
 
-PART_TITLES = {
+SCORER_TITLES = {
     "dual": "dual encoder",
     "classifier": "classifier",
-    "votes": "near queries",
+    "knn": "similar examples",
     "lexical": "exact words",
     "frequency": "label frequency",
 }
+COLUMNS = (*METRICS, "ECE", "micro-F1")
 
 
-def ensemble(recipe: Recipe) -> Markup:
-    """Metrics of every way to answer that was fitted, and the shares of the parts in the first."""
-    default = recipe.ways[0]
+def ensemble(model: EnsembleModel) -> Markup:
+    """Show the metrics of all variants and the contributions of the scorers to the default one."""
+    default = model.variants[0]
     rows = [
         [
-            _named(way) + (" (in use)" if way is default else ""),
-            *(f"{way.validation[name]:.2f}" for name in METRICS),
-            f"{way.validation['ECE']:.2f}",
-            f"{way.validation['micro-F1']:.2f}",
-            f"{way.tilt:g}",
+            _named(variant) + (" (in use)" if variant is default else ""),
+            *(_number(variant.validation.get(name)) for name in COLUMNS),
+            f"{variant.tail_boost:g}",
         ]
-        for way in recipe.ways
+        for variant in model.variants
     ]
-    shares = [[PART_TITLES.get(part, part), f"{s:.1f}"] for part, s in default.shares.items()]
+    contributions = [
+        [SCORER_TITLES.get(scorer, scorer), f"{share:.1f}"]
+        for scorer, share in default.contributions.items()
+    ]
     return tag(
         "section",
         tag("h2", "The ensemble"),
-        tag(
-            "p",
-            f"Fitted on {recipe.fitted_on}; each query is judged by a model that was fitted on the "
-            f"others. What is in use was chosen by {recipe.rule}.",
-        ),
+        tag("p", f"Fitted on {model.fitted_on}. Probabilities: {_calibration(default)}."),
         tag(
             "div",
             table(
-                ["parts", *METRICS, "calibration error", "micro-F1", "tilt"],
+                ["scorers", *METRICS, "calibration error", "micro-F1", "tail boost"],
                 rows,
-                caption="In percent, on held-out queries",
+                caption="In percent, on validation texts",
             ),
             table(
-                ["part", "share"],
-                shares,
-                caption="Share of what sets the best candidate apart, in percent",
+                ["scorer", "contribution"],
+                contributions,
+                caption="Share of what separates the best label from the others, in percent",
             ),
             class_="charts",
         ),
@@ -55,5 +53,16 @@ def ensemble(recipe: Recipe) -> Markup:
     )
 
 
-def _named(way: Way) -> str:
-    return ", ".join(PART_TITLES.get(part, part) for part in way.parts)
+def _calibration(variant: Variant) -> str:
+    error = variant.validation.get("ECE")
+    if error is None:
+        return "not measured, because no text was held out"
+    return f"off by {error:.2f} points on average"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _named(variant: Variant) -> str:
+    return ", ".join(SCORER_TITLES.get(scorer, scorer) for scorer in variant.scorers)

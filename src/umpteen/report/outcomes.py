@@ -19,6 +19,7 @@ from umpteen.metrics import DEFAULT_METRICS, parse_all
 from umpteen.metrics.bins import contributions
 from umpteen.metrics.hits import find_hits
 from umpteen.predictor import Predictor
+from umpteen.ranking.queries import Queries
 from umpteen.runs import RunFolder
 from umpteen.types import TopK
 
@@ -97,10 +98,10 @@ def outcome_on_examples(predictor: Predictor, folder: RunFolder) -> Outcome:
     counts = np.asarray(predictor.label_counts)
     chosen = parse_all(EXAMPLE_METRICS)
     depth = min(max(getattr(metric, "k", None) or PLACES for metric in chosen), len(known))
-    vectors = predictor.vectors(texts)
+    queries, snapshot = Queries(texts, predictor.vectors(texts)), predictor.snapshot()
     heads = {}
     for head in predictor.heads:
-        top = predictor.search(vectors, depth, head=head, texts=texts, exclude=filters)
+        top = predictor.rank(queries, snapshot, depth, head=head, exclude=filters)
         hits = find_hits(top, truth, label_counts=counts)
         heads[head] = HeadOutcome(
             values={str(metric): 100.0 * metric.mean(hits) for metric in chosen},
@@ -163,7 +164,7 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
 
 
 class _Listener:
-    """A predictor that remembers the first places of what it finds, so nothing is encoded twice."""
+    """A predictor that records the first places of its rankings, to encode nothing twice."""
 
     def __init__(self, predictor: Predictor) -> None:
         self._predictor = predictor
@@ -176,8 +177,8 @@ class _Listener:
         self._predictor = self._predictor.as_trained()
         return self
 
-    def search(self, vectors: Any, k: int, *, head: str, **options: Any) -> TopK:
-        top = self._predictor.search(vectors, k, head=head, **options)
+    def rank(self, queries: Any, snapshot: Any, k: int, *, head: str, **options: Any) -> TopK:
+        top = self._predictor.rank(queries, snapshot, k, head=head, **options)
         # Copies, for a view of five places would keep all the others in memory.
         self.found[head] = TopK(top.rows[:, :PLACES].copy(), top.scores[:, :PLACES].copy())
         return top

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from umpteen.answers.recipe import Recipe
+from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.report import cases, overview, sections
 from umpteen.report.ensemble import ensemble
 from umpteen.report.history import History
@@ -18,7 +18,7 @@ def render_page(
     *,
     n_labels: int,
     missing: str = "",
-    recipe: Recipe | None = None,
+    model: EnsembleModel | None = None,
 ) -> str:
     """The document.
 
@@ -28,7 +28,7 @@ def render_page(
         outcome: What it predicts, where it can.
         n_labels: How many labels it has.
         missing: Why there is no outcome, as a sentence.
-        recipe: Of the ensemble, where there is one.
+        model: The ensemble, where there is one.
 
     Returns:
         HTML.
@@ -47,9 +47,9 @@ def render_page(
             cases.labels(outcome),
             cases.examples(outcome),
         ]
-    if recipe is not None:
+    if model is not None:
         titles["ensemble"] = "The ensemble"
-        body.append(ensemble(recipe))
+        body.append(ensemble(model))
     titles["facts"] = "Settings and facts"
     body.append(overview.facts(history, outcome, n_labels))
     links = [tag("a", title, href=f"#{anchor}") for anchor, title in titles.items()]

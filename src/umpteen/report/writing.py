@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from umpteen.answers.recipe import Recipe
 from umpteen.data.dataset import Dataset
 from umpteen.errors import RunError
 from umpteen.files import atomic_file
 from umpteen.predictor import Predictor
+from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.report.history import read_history
 from umpteen.report.outcomes import Outcome, outcome_on_examples, outcome_on_split
 from umpteen.report.page import render_page
@@ -50,7 +50,7 @@ def write_report(
     history = read_history(folder)
     outcome: Outcome | None = None
     missing = ""
-    recipe: Recipe | None = None
+    ensemble: EnsembleModel | None = None
     if history.model_epoch is None:
         missing = (
             "The run has saved no trained model yet, so there are no predictions to score. "
@@ -60,13 +60,13 @@ def write_report(
     else:
         predictor = Predictor.load(folder.path, device=device).as_trained()
         n_labels = len(predictor.labels)
-        recipe = None if predictor.ensemble is None else predictor.ensemble.recipe
+        ensemble = predictor.ensemble
         if data is not None:
             outcome = outcome_on_split(predictor, data, split)
         else:
             outcome = outcome_on_examples(predictor, folder)
     name = folder.path.resolve().name
-    page = render_page(name, history, outcome, n_labels=n_labels, missing=missing, recipe=recipe)
+    page = render_page(name, history, outcome, n_labels=n_labels, missing=missing, model=ensemble)
     target = Path(out) if out is not None else folder.path / FILE_NAME
     if not target.parent.is_dir():
         raise RunError(f"{target.parent} is no folder; make it first, or name another --out")

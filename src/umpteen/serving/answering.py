@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from umpteen.head_names import ENSEMBLE
 from umpteen.predictor import Predictor
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import DEPTH
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.text_snippets import shorten
-from umpteen.head_names import ENSEMBLE
 from umpteen.types import TopK
 
 MAX_NEIGHBOURS = 5

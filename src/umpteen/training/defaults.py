@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from umpteen.answers.margins import MarginsRecipe
 from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
 from umpteen.choosing.choice import choose
 from umpteen.choosing.facts import Facts, look_at
@@ -15,11 +14,12 @@ from umpteen.compute.precision import choose_device
 from umpteen.config import EncoderConfig, RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
+from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.training.pace import Pace, within_budget
 
-FUSION_SHARE = 0.2
+ENSEMBLE_SHARE = 0.2
 """Of a time budget, for fitting the ensemble with its words and memory."""
-MARGINS_SHARE = 0.4
+ONE_VS_REST_SHARE = 0.4
 """The same where labels have queries enough to learn margins, which take most of a fit and bring
 more than the last epochs do."""
 
@@ -95,10 +95,10 @@ def settle(
 def _fusion_share(data: Dataset) -> float:
     """Of a time budget."""
     if "train" not in data:
-        return FUSION_SHARE
+        return ENSEMBLE_SHARE
     n_pairs, n_labels = data["train"].targets.nnz, len(data.labels)
-    many = n_pairs >= MarginsRecipe().least_queries * n_labels
-    return MARGINS_SHARE if many else FUSION_SHARE
+    many = n_pairs >= OneVsRestConfig().min_texts * n_labels
+    return ONE_VS_REST_SHARE if many else ENSEMBLE_SHARE
 
 
 def facts_of(

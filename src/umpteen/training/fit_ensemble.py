@@ -37,6 +37,7 @@ from umpteen.ranking.storage import (
     with_knn_configs,
 )
 from umpteen.ranking.text_snippets import TextSnippets
+from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
 from umpteen.ranking.trained_examples import TrainedExamples, digest_texts, ones_like
 from umpteen.ranking.variant_fitting import ValidationCandidates, fit_variant, positives_of
 from umpteen.ranking.variants import (
@@ -57,8 +58,6 @@ LEARNING_SHARE = 0.6
 """Of the seconds of the whole fit, for what retrievers learn."""
 KNN_CONFIGS = tuple(KnnConfig(n, t) for n in (20, 50, 100) for t in (0.03, 0.05, 0.1, 0.2))
 TEXTS_AT_ONCE = 512
-MAX_CALIBRATION_ERROR = 5.0
-"""Percentage points above which a warning is logged."""
 
 
 @dataclass(frozen=True)
@@ -268,9 +267,7 @@ def _candidates(
     return concat(blocks)
 
 
-def _with_knn(
-    stored: StoredEnsemble, validation: Validation, snapshot: Snapshot
-) -> EnsembleModel:
+def _with_knn(stored: StoredEnsemble, validation: Validation, snapshot: Snapshot) -> EnsembleModel:
     """Choose how neighbours vote: the settings whose votes alone have the best nDCG@5."""
     model, k = stored.model, max(config.neighbours for config in KNN_CONFIGS)
     knn, lexical = stored.retrievers.get("knn"), stored.retrievers.get("lexical_knn")

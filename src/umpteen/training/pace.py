@@ -174,7 +174,7 @@ def _validate(model: Model, data: Prepared, config: RunConfig, precision: str) -
     labels = data.dataset.labels
     reading = Reading(config.data.text, kept, labels.fingerprint)
     counts = data.dataset.label_counts
-    predictor = Predictor(model, data.tokenizer, reading, labels, vectors, counts, lean=True)
+    predictor = Predictor(model, data.tokenizer, reading, labels, vectors, counts, low_memory=True)
     evaluate(
         predictor, data.dataset, split="validation", metrics=["nDCG@5"], tokens=data.validation
     )

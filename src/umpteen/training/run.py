@@ -19,7 +19,7 @@ from umpteen.predictor import Predictor
 from umpteen.runs import RunFolder
 from umpteen.settings import from_mapping
 from umpteen.training.defaults import Settled, settle
-from umpteen.training.ensemble import fit_ensemble
+from umpteen.training.fit_ensemble import fit_ensemble_of_run
 from umpteen.training.pace import measure_pace
 from umpteen.training.prepare import (
     default_cache,
@@ -131,7 +131,7 @@ def train(
         raise
     session.train()
     if ranks.first:
-        fit_ensemble(folder, data, settings, device=device, say=session.say)
+        fit_ensemble_of_run(folder, data, settings, device=device, log=session.say)
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 

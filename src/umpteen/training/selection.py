@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from umpteen.config import ValidationConfig
 from umpteen.data.tokens import prepare
 from umpteen.evaluation import evaluate
@@ -102,7 +100,7 @@ class Selection:
         labels, counts = self.data.dataset.labels, self.data.dataset.label_counts
         return Predictor(
             self.model, self._tokenizer, self.reading, labels, vectors, counts,
-            lean=True,
+            low_memory=True,
         )  # fmt: skip
 
     @cached_property
@@ -111,6 +109,6 @@ class Selection:
 
     def _save(self, predictor: Predictor, at: Position) -> Path:
         place = self.folder.models / f"epoch-{at.epoch:04d}"
-        vectors = torch.as_tensor(predictor.label_vectors()).numpy()
+        vectors = predictor.label_vectors.numpy()
         save_model(place, self.model, self.data.tokenizer, self.reading, vectors=vectors)
         return place

@@ -41,7 +41,11 @@ def write_config(
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": str(device),
-            "data": {"name": data.name, "fingerprint": fingerprint},
+            "data": {
+                "name": data.name,
+                "fingerprint": fingerprint,
+                "n_train": len(data["train"]) if "train" in data else 0,
+            },
             "labels": data.labels.fingerprint,
             "chosen": list(chosen),
             "config": settings_files.to_json(settings),
