@@ -357,5 +357,7 @@ def test_a_run_folder_that_is_gone_is_not_ready_and_predictions_go_on(client, ru
 
 def test_the_openapi_document_names_every_route(client):
     paths = client.get("/openapi.json").json()["paths"]
-    assert {"/v1/predict", "/v1/labels", "/v1/examples", "/v1/info", "/healthz", "/metrics"} <= set(paths)
+    assert {"/v1/predict", "/v1/labels", "/v1/examples", "/v1/info", "/healthz", "/metrics"} <= set(
+        paths
+    )
     assert set(paths["/v1/labels"]) == {"get", "post", "delete"}

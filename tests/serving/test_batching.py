@@ -178,8 +178,8 @@ def test_a_deadline_is_told_and_late_work_is_not_done():
 
 def test_a_job_that_fails_in_a_batch_is_retried_alone_and_only_it_fails():
     async def play():
-        gate = Gate()
-        queue = batcher(gate)
+        gate, failures = Gate(), []
+        queue = batcher(gate, on_failure=failures.append)
         found = await asyncio.gather(
             queue.submit(1, 1, seconds=180),
             queue.submit("bad", 1, seconds=180),
@@ -188,9 +188,10 @@ def test_a_job_that_fails_in_a_batch_is_retried_alone_and_only_it_fails():
         )
         after = await queue.submit(4, 1, seconds=180)
         await queue.close()
-        return found, after, gate.batches, queue.waiting
+        return found, after, gate.batches, queue.waiting, failures
 
-    found, after, batches, waiting = asyncio.run(play())
+    found, after, batches, waiting, failures = asyncio.run(play())
+    assert len(failures) == 1
     assert (found[0], found[2]) == (2, 6)
     assert isinstance(found[1], ValueError)
     assert (after, waiting) == (8, 0)

@@ -63,6 +63,7 @@ class Batcher(Generic[Work, Answer]):
         batch_size: How much is answered together, in units of size; larger work goes alone.
         wait_seconds: How long a batch waits to become as large as the one before it.
         queue_size: How much may wait.
+        on_failure: Called with the error of a batch that fails as a whole.
     """
 
     def __init__(
@@ -72,8 +73,9 @@ class Batcher(Generic[Work, Answer]):
         batch_size: int,
         wait_seconds: float,
         queue_size: int,
+        on_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        self._answer = answer
+        self._answer, self._on_failure = answer, on_failure
         self._batch_size, self._wait, self._queue_size = batch_size, wait_seconds, queue_size
         self._jobs: deque[_Job[Work, Answer]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
@@ -190,6 +192,7 @@ class Batcher(Generic[Work, Answer]):
         except Exception as error:  # the queue goes on, whatever it is
             if len(jobs) == 1:
                 return [_Failure(error)]
+            self._on_failure(error)
         outcomes: list[Answer | _Failure] = []
         for job in jobs:
             late = job.future.done() or job.deadline <= time.monotonic()

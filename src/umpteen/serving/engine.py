@@ -78,6 +78,7 @@ class Engine:
             batch_size=options.batch_texts,
             wait_seconds=options.wait_seconds,
             queue_size=options.queue_texts,
+            on_failure=self._report_batch,
         )
         self._changing = asyncio.Lock()
         if options.poll_seconds:
@@ -157,6 +158,11 @@ class Engine:
         version = self.version
         self.meters.observe("batch_texts", sum(len(question.texts) for question in questions))
         return answer(version.predictor, version.model, questions)
+
+    def _report_batch(self, error: Exception) -> None:
+        self.meters.add("batch_failures_total")
+        fields = {"why": type(error).__name__}  # the message may hold a text
+        logger.warning("batch failed, requests are repeated alone", extra={"fields": fields})
 
     async def _watch_run(self) -> None:
         """Load each new version while the old one serves; ends only when it is cancelled."""

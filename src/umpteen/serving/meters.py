@@ -20,6 +20,7 @@ COUNTERS = {
     "requests_total": "Requests by route and status.",
     "texts_total": "Texts that were labelled.",
     "rejected_total": "Requests that were refused, by status.",
+    "batch_failures_total": "Batches that failed and were repeated request by request.",
     "changes_total": "Labels added, retired or restored and examples added, by kind.",
     "swaps_total": "New versions of the run that were loaded or failed to load, by outcome.",
 }

@@ -22,7 +22,7 @@ from umpteen.serving.errors import BREAKS
 from umpteen.serving.wire import as_json
 
 router = APIRouter(tags=["about"], responses=BREAKS)
-N_EXAMPLES, MAX_EXAMPLE_CHARACTERS = 3, 160
+N_EXAMPLES, MAX_CHARACTERS = 3, 160
 MAX_VALIDATIONS = 200
 
 
@@ -115,7 +115,7 @@ def read_report(version: Version) -> dict[str, Any]:
 
 
 def frequency_ranges(counts: NDArray[np.int64]) -> list[dict[str, int]]:
-    """Compute five bins of equal volume, head to tail: their labels, and min and max training texts.
+    """Compute five bins with equal numbers of training pairs, head to tail.
 
     Example:
         >>> [(bin["max"], bin["labels"]) for bin in frequency_ranges(np.array([5, 3, 1, 1, 0]))]
@@ -146,7 +146,7 @@ def _examples(folder: RunFolder) -> list[str]:
         with folder.examples.open("rb") as file:
             for line in itertools.islice(file, 50):
                 text = json.loads(line)["text"]
-                if isinstance(text, str) and len(text) <= MAX_EXAMPLE_CHARACTERS and text not in found:
+                if isinstance(text, str) and len(text) <= MAX_CHARACTERS and text not in found:
                     found.append(text)
                 if len(found) == N_EXAMPLES:
                     break

@@ -40,7 +40,7 @@ class PredictRequest(Strict):
     )
     allow: list[Id] | None = Field(None, description="Only these labels.")
     deny: list[Id] | None = Field(None, description="None of these labels.")
-    explain: bool = Field(False, description="Add what each scorer contributes, and similar examples.")
+    explain: bool = Field(False, description="Add contributions and similar examples.")
     deadline_ms: int | None = Field(None, ge=1, description="Give up after this time.")
 
 
@@ -92,7 +92,7 @@ class NewLabel(Strict):
 
     id: Id
     text: str = Field(min_length=1, max_length=MAX_LABEL_CHARACTERS, examples=["sweet cherry"])
-    content: str = Field("", max_length=MAX_LABEL_CHARACTERS, description="A longer text, if there is one.")
+    content: str = Field("", max_length=MAX_LABEL_CHARACTERS, description="A longer text.")
 
 
 class AddRequest(Strict):
