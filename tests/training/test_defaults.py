@@ -13,7 +13,7 @@ from umpteen.training.run import train
 
 
 def settled(data, *, preset=None, overrides=(), dataset=None, minutes=None):
-    return settle(data, preset=preset, overrides=overrides, dataset=dataset, device="cpu",
+    return settle(data, preset=preset, overrides=overrides, dataset=dataset,
                   minutes=minutes)  # fmt: skip
 
 
