@@ -167,6 +167,8 @@ def test_the_audit_trail_says_who_changed_what_and_when(run):
     assert (second.revision, second.kind, second.count, second.who) == (2, "retire", 1, "")
     assert first.time <= second.time
     assert store.audit_trail(limit=1) == [second]
+    store.restore_labels(["L1"], who="\ud800" + "x" * 1000)
+    assert store.audit_trail(limit=1)[0].who == "?" + "x" * 199
 
 
 def test_a_full_disk_refuses_and_forgets_nothing(run):
