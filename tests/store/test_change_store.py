@@ -1,6 +1,8 @@
 """Changes of a run: granted whole or refused whole, seen by every reader, never made twice."""
 
+import copy
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from umpteen.errors import DataError, LabelMismatch, NotWritten
 from umpteen.store import ChangeStore, NewLabel, text_digest
 from umpteen.store.change_store import FILE_NAME, WITNESS_NAME
 
-from .helpers import LABELS, facts, open_store
+from .helpers import LABELS, facts, make_run, open_store
 
 
 def test_a_run_without_changes_has_no_file(run):
@@ -156,6 +158,21 @@ def test_the_settings_of_the_file_are_those_that_are_promised(run):
     names = ("journal_mode", "synchronous", "foreign_keys", "user_version", "application_id")
     found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
     assert found == ["wal", 2, 1, 1, 0x756D7074]
+
+
+def test_any_path_will_do_and_a_copy_opens_its_own_connections(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "a run?mode=ro#%41 ä")
+    monkeypatch.chdir(run)
+    store = open_store(".")
+    store.retire_labels(["L1"])
+    monkeypatch.chdir(tmp_path)
+    for copied in (copy.deepcopy(store), pickle.loads(pickle.dumps(store))):
+        assert copied.retire_labels(["L2"]) in (0, 1)
+        assert copied.state().retired_ids == ["L1", "L2"]
+    assert store.state().retired_ids == ["L1", "L2"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [run.name]
+    state = pickle.loads(pickle.dumps(store.state()))
+    assert facts(state) == facts(store.state())
 
 
 def test_the_audit_trail_says_who_changed_what_and_when(run):
