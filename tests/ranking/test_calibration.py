@@ -57,8 +57,8 @@ def total_loss(calibration, scores, candidates, positive, prior, places=20, deca
     gap = np.array([calibration.slope, *calibration.shift])
     gap = gap - np.array([prior.slope, *prior.shift])
     queries = int((first >= 0).any(dim=1).sum())
-    ridge = decay + 100 * prior_ridge(queries) * np.var(seen, axis=0)
-    return total + 0.5 * np.array([decay, *ridge]) @ gap**2
+    further = np.array([30, 3, *100 * np.var(seen, axis=0)[1:]])
+    return total + 0.5 * (decay + prior_ridge(queries) * further) @ gap**2
 
 
 PRIOR = prior_calibration(("dual",))
