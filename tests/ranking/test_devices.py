@@ -13,6 +13,11 @@ from umpteen.ranking.variant_fitting import fit_variant
 from .samples import ALL, COUNTS, N_LABELS, made
 from .test_variants import validation
 
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
 
 def moved(candidates, device):
     return Candidates(
@@ -22,7 +27,6 @@ def moved(candidates, device):
     )
 
 
-@pytest.mark.gpu
 def test_a_variant_fitted_on_cuda_equals_that_of_the_cpu():
     data = validation(counts=np.where(np.arange(N_LABELS) < 8, 0, COUNTS))
     there = dataclasses.replace(
@@ -48,7 +52,6 @@ def test_a_variant_fitted_on_cuda_equals_that_of_the_cpu():
     np.testing.assert_allclose(answers[0][1], answers[1][1], atol=1e-5)
 
 
-@pytest.mark.gpu
 def test_unions_on_cuda_equal_those_of_the_cpu():
     left, _ = made(n=9)
     right, _ = made(n=9, seed=1)

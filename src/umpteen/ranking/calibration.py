@@ -21,9 +21,9 @@ PLACES = 20
 DECAY = 1.0
 """Ridge of the summed loss, toward the prior calibration."""
 SLOPE_RIDGE, CONSTANT_RIDGE, QUERY_RIDGE = 30.0, 3.0, 100.0
-"""Further ridges of the slope, of the constant and of the other inputs of the shift, standardized;
-each times ``prior_ridge``. Few queries say little about inputs that differ between queries alone,
-and the candidates of one query err together."""
+"""Further ridges of the slope, of the constant and, relative to their mean squares, of the other
+inputs of the shift; each times ``prior_ridge``. Few queries say little about inputs that differ
+between queries alone, and the candidates of one query err together."""
 MIN_SLOPE = 1e-9
 """Smallest slope: probabilities keep the order of the scores within a query."""
 MAX_LOGIT = 60.0
@@ -176,7 +176,7 @@ def fit_calibration(
     right = positive[queries, taken].cpu().numpy().astype(np.float64)
     center = np.array([prior.slope, *prior.shift])
     # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
-    further = QUERY_RIDGE * inputs.var(axis=0)
+    further = QUERY_RIDGE * (inputs**2).mean(axis=0)
     further[:2] = SLOPE_RIDGE, CONSTANT_RIDGE
     ridge = decay + prior_ridge(int(shown.any(dim=1).sum())) * further
     scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + ridge)
