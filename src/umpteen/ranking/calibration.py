@@ -175,10 +175,10 @@ def fit_calibration(
     inputs = torch.cat([logs[queries, taken][:, None], given[queries]], dim=1).cpu().numpy()
     right = positive[queries, taken].cpu().numpy().astype(np.float64)
     center = np.array([prior.slope, *prior.shift])
-    # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
     further = QUERY_RIDGE * (inputs**2).mean(axis=0)
     further[:2] = SLOPE_RIDGE, CONSTANT_RIDGE
     ridge = decay + prior_ridge(int(shown.any(dim=1).sum())) * further
+    # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
     scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + ridge)
 
     def loss(steps: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
