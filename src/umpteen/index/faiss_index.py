@@ -52,6 +52,7 @@ class FaissIndex:
         nprobe: int | None = None,
         ef_search: int | None = None,
         training_sample: int | None = None,
+        iterations: int | None = None,
         seed: int = 0,
     ) -> Self:
         """Train and fill an index.
@@ -63,6 +64,7 @@ class FaissIndex:
             nprobe: For IVF, the lists to look into; None for a sixteenth, at least 16.
             ef_search: For HNSW, the candidates to hold; None for 128.
             training_sample: The vectors to train on; None for 64 per list, at least 65,536.
+            iterations: Of k-means, for IVF; None for as many as faiss takes.
             seed: Chooses them.
 
         Returns:
@@ -85,6 +87,8 @@ class FaissIndex:
                 "leave the option out"
             ) from cause
         faiss_kinds.widen_refinement_(index)
+        if iterations is not None and faiss_kinds.n_lists_of(index):
+            faiss_kinds.inner(index).cp.niter = iterations
         effort = faiss_kinds.first_effort(index, nprobe, ef_search)
         n_lists = faiss_kinds.n_lists_of(index)
         if n_lists > n_labels:

@@ -102,7 +102,9 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
             place = own.stop
             limits = _limits(predictor, question, head, snapshot)
             kept = [_kept(line, question.k, limits) for line in labels[own]]
-            notes = [None for _ in kept] if top.notes is None else top.notes[own]
+            notes: list[str | None] = [None] * len(kept)
+            if top.notes is not None:
+                notes = top.notes[own]
             shown = None if near is None else near[own]
             found[number] = Found(kept, head, model, snapshot.revision, notes, shown)
     return [found[number] for number in range(len(questions))]
