@@ -133,6 +133,42 @@ def postings(options):
         )
 
 
+def reranked(options):
+    """Candidates of pruned postings, ranked by their exact scores."""
+    texts, targets, names, filters = read(options.data, options.field)
+    train, held = split(texts, targets, filters, options.held)
+    whole, _ = LexicalRanker.fit(
+        train[0], train[1], names, filters=train[2], seconds=options.seconds, log=print,
+        config=LexicalConfig(many_labels=1 << 30),
+    )  # fmt: skip
+    queries = whole.vectorizer.transform(held[0])
+    show("all postings:", measure(product(queries, whole.weights), held[1], held[2]))
+    for limit in (1000, 500, 300):
+        pruned = prune_postings(whole.weights, limit)
+        ranker = LexicalRanker(whole.vectorizer, pruned, whole.weights - pruned)
+        scores = product(queries, pruned)
+        rows, _ = top_k_of_rows(scores, 48)
+        spent = min(timed_call(lambda: look_up(scores, rows)) for _ in range(3))  # noqa: B023
+        exact = ranker.look_up(queries, scores, rows)
+        took = min(
+            timed_call(lambda: ranker.look_up(queries, scores, rows))  # noqa: B023
+            for _ in range(3)
+        )
+        there = rows >= 0
+        at = np.nonzero(there)[0], rows[there]
+        again = sp.csr_matrix((exact[there], at), shape=scores.shape)
+        values = measure(again, held[1], held[2])
+        values |= {"terms": len(ranker.frequent_terms.terms)}
+        values |= {"look_up us": 1e6 * spent / len(rows), "exact us": 1e6 * took / len(rows)}
+        show(f"max_postings {limit}, exact scores:", values)
+
+
+def timed_call(function):
+    began = time.process_time()
+    function()
+    return time.process_time() - began
+
+
 def one_vs_rest(options):
     """Our one-vs-rest against LinearSVC, on words and on words with characters."""
     texts, targets, names, filters = read(options.data, options.field)
@@ -207,9 +243,36 @@ def sklearn_peer(train, held):
         svc(inputs, asked, train[1], held, f"TfidfVectorizer words 1-2, {kind} 3-5, LinearSVC")
 
 
+def vectorizers(options):
+    """Time of our vectorizer and of TfidfVectorizer with the same features."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = read(options.data, options.field)[0][: options.limit]
+    for pairs in (True, False):
+        words = (1, 2) if pairs else (1, 1)
+        theirs = TfidfVectorizer(
+            sublinear_tf=True, ngram_range=words, min_df=2, token_pattern=r"[^\W_]+"
+        )
+        t0 = time.process_time()
+        theirs.fit(texts)
+        t1 = time.process_time()
+        theirs.transform(texts)
+        t2 = time.process_time()
+        ours = Vectorizer.fit(texts, pairs=pairs)
+        t3 = time.process_time()
+        ours.transform(texts)
+        t4 = time.process_time()
+        single = [min(timed_call(lambda: one.transform([text])) for _ in range(3))
+                  for one in (theirs, ours) for text in texts[:100]]  # fmt: skip
+        values = {"fit s": t1 - t0, "transform s": t2 - t1, "one us": 1e6 * np.mean(single[:100])}
+        show(f"TfidfVectorizer words {words}, {len(theirs.vocabulary_):,} terms:", values)
+        values = {"fit s": t3 - t2, "transform s": t4 - t3, "one us": 1e6 * np.mean(single[100:])}
+        show(f"ours words {words}, {ours.size:,} terms:", values)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=["postings", "one_vs_rest"])
+    parser.add_argument("study", choices=["postings", "reranked", "one_vs_rest", "vectorizers"])
     parser.add_argument("data")
     parser.add_argument("--field", default="title")
     parser.add_argument("--held", type=float, default=0.1)
