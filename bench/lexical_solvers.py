@@ -4,6 +4,7 @@ import argparse
 import gzip
 import json
 import time
+from functools import partial
 from itertools import product as product_of
 from pathlib import Path
 
@@ -148,12 +149,9 @@ def reranked(options):
         ranker = LexicalRanker(whole.vectorizer, pruned, whole.weights - pruned)
         scores = product(queries, pruned)
         rows, _ = top_k_of_rows(scores, 48)
-        spent = min(timed_call(lambda: look_up(scores, rows)) for _ in range(3))  # noqa: B023
+        spent = min(timed_call(partial(look_up, scores, rows)) for _ in range(3))
         exact = ranker.look_up(queries, scores, rows)
-        took = min(
-            timed_call(lambda: ranker.look_up(queries, scores, rows))  # noqa: B023
-            for _ in range(3)
-        )
+        took = min(timed_call(partial(ranker.look_up, queries, scores, rows)) for _ in range(3))
         there = rows >= 0
         at = np.nonzero(there)[0], rows[there]
         again = sp.csr_matrix((exact[there], at), shape=scores.shape)
@@ -262,7 +260,7 @@ def vectorizers(options):
         t3 = time.process_time()
         ours.transform(texts)
         t4 = time.process_time()
-        single = [min(timed_call(lambda: one.transform([text])) for _ in range(3))
+        single = [min(timed_call(partial(one.transform, [text])) for _ in range(3))
                   for one in (theirs, ours) for text in texts[:100]]  # fmt: skip
         values = {"fit s": t1 - t0, "transform s": t2 - t1, "one us": 1e6 * np.mean(single[:100])}
         show(f"TfidfVectorizer words {words}, {len(theirs.vocabulary_):,} terms:", values)
