@@ -97,6 +97,16 @@ def tiny_data_folder(tiny_data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_run(tiny_data, tmp_path_factory) -> Path:
+    """A trained run on the tiny data with a fitted ensemble; copy it before changing it."""
+    from small_runs import fit
+
+    run = tmp_path_factory.mktemp("tiny-run") / "run"
+    fit(tiny_data, run, "validation.share=0.4", "train.epochs=6")
+    return run
+
+
+@pytest.fixture(scope="session")
 def tiny_bert(tiny_data, tmp_path_factory) -> Path:
     """A Hugging Face folder: BERT with 2 layers of 32 and a WordPiece learned from the data."""
     import torch

@@ -20,6 +20,7 @@ from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError
 from umpteen.files import atomic_folder, read_json
 from umpteen.head_names import ENSEMBLE
 from umpteen.index import INDEXES
+from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex
 from umpteen.model.model import Model, place_model
 from umpteen.model.storage import Reading, load_model, load_vectors
@@ -415,7 +416,7 @@ class Predictor:
         vectorizer = None if stored is None else stored.vectorizer
         trained = None if stored is None else stored.examples
         normalize = not self.model.normalize
-        index = None if stored is None else stored.example_index
+        index: VectorSearch | None = None if stored is None else stored.example_index
         if trained is not None and index is None:
             index = exact_examples(trained.vectors, device, normalize=normalize)
         n_terms = 0 if vectorizer is None else vectorizer.size
@@ -480,6 +481,7 @@ def as_texts(texts: Sequence[str] | str) -> list[str]:
     for place, text in enumerate(batch):
         if not isinstance(text, str):
             raise DataError(
-                f"texts[{place}] is {type(text).__name__}, not text; give a string or a list of them"
+                f"texts[{place}] is {type(text).__name__}, not text; give a string or a list of "
+                "strings"
             )
     return batch

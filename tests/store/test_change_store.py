@@ -1,5 +1,6 @@
 """Changes of a run: granted whole or refused whole, seen by every reader, never made twice."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hard_disks import no_room, not_allowed
 
+from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, LabelMismatch, NotWritten
 from umpteen.store import ChangeStore, NewLabel, text_digest
 from umpteen.store.change_store import FILE_NAME, WITNESS_NAME
@@ -117,6 +119,7 @@ def test_a_text_that_is_added_again_gets_the_new_labels(run):
         (lambda s: s.restore_labels(["nobody"]), "no label has the id 'nobody'"),
         (lambda s: s.add_examples(["a", "b"], [["x"], ["nobody"]]), "example 2: no label has"),
         (lambda s: s.add_examples(["a", "b"], [["x"], ["L2"]]), "example 2: the label 'L2' is ret"),
+        (lambda s: s.add_examples(["a", "a"], [["nobody"], ["x"]]), "example 1: no label has"),
         (lambda s: s.add_examples(["a", "\ud800"], [["x"], ["x"]]), "lone surrogate"),
     ],
 )
@@ -142,8 +145,6 @@ def test_rows_are_never_given_again(run):
 
 def test_a_store_of_other_labels_is_refused(run, tmp_path):
     open_store(run).retire_labels(["L1"])
-    from umpteen.data.labels import LabelSet
-
     with pytest.raises(LabelMismatch, match="move the file and changes.witness away"):
         ChangeStore.open(run, LabelSet(["L1"], ["one"]), tolerant=True)
 
@@ -287,8 +288,6 @@ def test_processes_write_at_once_and_lose_nothing(run):
 
 
 def test_a_forked_process_uses_connections_of_its_own(run):
-    import os
-
     store = open_store(run)
     store.retire_labels(["L1"])
     store.state()
@@ -305,6 +304,34 @@ def test_a_forked_process_uses_connections_of_its_own(run):
     assert store.state().retired_ids == ["L1", "L2", "L3"]
 
 
+def test_a_fork_does_not_let_another_process_take_the_wal_from_a_child(run):
+    """A child that inherited SQLite's locks on paper would lose what it writes afterwards."""
+    store = open_store(run)
+    store.retire_labels(["L1"])
+    to_child, to_parent = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            store.retire_labels(["L2"])
+            os.write(to_parent[1], b"1")
+            os.read(to_child[0], 1)
+            store.retire_labels(["L4"])
+            code = 0
+        finally:
+            os._exit(code)
+    os.read(to_parent[0], 1)
+    store.close()
+    code = (
+        "import sys, sqlite3; c = sqlite3.connect(sys.argv[1])\n"
+        "assert c.execute('SELECT count(*) FROM retirements').fetchone() == (2,); c.close()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(run / FILE_NAME)], check=True)
+    os.write(to_child[1], b"1")
+    assert os.waitpid(child, 0)[1] == 0
+    assert store.state().retired_ids == ["L1", "L2", "L4"]
+
+
 def test_work_is_in_proportion_to_what_is_new(run):
     """20,000 examples in batches: each change and each read touches the same number of rows."""
     store = open_store(run)
@@ -313,7 +340,7 @@ def test_work_is_in_proportion_to_what_is_new(run):
     steps = []
     for start in range(0, 20_000, 500):
         counts = []
-        for connection in (store._writer._link.get()[0], reader._reader.get()[0]):
+        for connection in (store._writer._link.get()[0], reader.reader.connection()):
             count = [0]
             connection.set_progress_handler(lambda c=count: c.__setitem__(0, c[0] + 1) or 0, 100)
             counts.append(count)

@@ -40,6 +40,8 @@ def test_a_bad_label_is_refused(label, sentence):
         (["a", " "], [["f"], ["c"]], "example 2 has a blank text"),
         (["a"], [[]], "example 1 has no list of labels"),
         (["a"], ["f"], "example 1 has no list of labels"),
+        (["a"], [None], "example 1 has no list of labels"),
+        (["a"], [[["f"]]], "a label id of example 1 must be a string"),
         (["a", "x\ud800"], [["f"], ["f"]], "the text of example 2 contains a lone surrogate"),
         (["a"], [["f", 3]], "a label id of example 1 must be a string"),
         ([None], [["f"]], "the text of example 1 must be a string, not None"),
@@ -51,9 +53,10 @@ def test_a_bad_example_is_refused(texts, labels, sentence):
         check_examples(texts, labels)
 
 
-def test_the_last_example_of_a_text_wins_and_ids_are_kept_once():
-    found = check_examples(["a", "b", "a"], [["x"], ["y"], ["z", "y", "z"]])
-    assert found == {text_digest("a"): (3, "a", ["z", "y"]), text_digest("b"): (2, "b", ["y"])}
+def test_label_ids_are_kept_once():
+    first, second = check_examples(["a", "b"], [["x"], ["z", "y", "z"]])
+    assert (first.text, first.digest, first.label_ids) == ("a", text_digest("a"), ["x"])
+    assert second.label_ids == ["z", "y"]
 
 
 def test_control_characters_and_any_unicode_are_accepted():

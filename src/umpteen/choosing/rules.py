@@ -20,10 +20,10 @@ LEAST_TOKENS = 32
 STEPS_OF_AN_EPOCH = 50
 LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
 SMALLEST_BATCH = 32
-DENSE = 20.0
 HELD_QUERIES = 64
 HELD_SHARE = 0.1
 FEWEST_QUERIES = 600
+LEAST_SELECTING = 30
 USUAL_SHARE = 0.03
 
 
@@ -78,53 +78,26 @@ def batch_size(facts: Facts) -> Chosen:
     return Chosen(reason, {"batches.size": size})
 
 
-def label_rows(facts: Facts) -> Chosen:
-    """Whether label texts become training rows."""
-    return Chosen(
-        "no label rows (augment.method): label texts are read by the dual encoder already, and "
-        "with it they brought nothing on MDN-SeeAlso"
-    )
-
-
-def shares(facts: Facts) -> Chosen:
-    """How the two heads share the loss."""
-    kind = "many" if facts.queries_per_label >= DENSE else "few"
-    return Chosen(
-        f"{facts.queries_per_label:.1f} queries a label ({kind}), {facts.labels_per_query:.1f} "
-        "labels a query: both heads as in the preset; even on dense data a smaller share of the "
-        "dual one lost on validation, and the ensemble weighs them"
-    )
-
-
 def held_out(facts: Facts) -> Chosen:
-    """How many training queries choose the epoch and fit the ensemble."""
+    """How many training texts choose the epoch and fit the ensemble."""
     if facts.validation:
-        return Chosen(f"nothing is held out: {facts.validation:,} validation queries are given")
+        return Chosen(f"nothing is held out: {facts.validation:,} validation texts are given")
+    of_them = f"of {facts.queries:,} texts"
     usual = {"validation.share": USUAL_SHARE}
-    of_them = f"of {facts.queries:,} queries"
-    if not facts.least_held:
-        return Chosen(f"{of_them}, to choose the epoch by", usual)
     if USUAL_SHARE * facts.queries >= HELD_QUERIES:
-        return Chosen(f"{of_them}, enough to fit the ensemble", usual)
-    if facts.queries < FEWEST_QUERIES:
-        why = f"below {FEWEST_QUERIES} queries training needs them more"
-        return Chosen(f"{of_them}, so no ensemble: {why}", usual)
-    share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4)
+        return Chosen(f"{of_them}, to choose the epoch and fit the ensemble", usual)
+    share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4) if facts.queries else 0.0
     held = min(round(share * facts.queries), facts.spare)
-    if held < facts.least_held:
+    if facts.queries < FEWEST_QUERIES or held < max(facts.least_held, LEAST_SELECTING):
         return Chosen(
-            f"{of_them} at most {held} can be spared (a tenth, and no label's last one), too few "
-            f"for an ensemble, which needs {facts.least_held}",
-            usual,
+            f"none {of_them}: too few to choose an epoch by, so the last one is used and the "
+            "ensemble is cross-validated",
+            {"validation.share": 0.0},
         )
-    return Chosen(
-        f"{held} {of_them}, for the ensemble; {USUAL_SHARE:g} would be "
-        f"{USUAL_SHARE * facts.queries:.0f}",
-        {"validation.share": share},
-    )
+    return Chosen(f"{held} {of_them}, for the epoch and the ensemble", {"validation.share": share})
 
 
-RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, label_rows, shares, held_out)
+RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, held_out)
 """In the order in which they are shown."""
 
 

@@ -81,7 +81,8 @@ def evaluate(
             say(f"warning: probabilities are off by {error:.1f} points on average on this data")
     if result.unknown_labels:
         say(
-            f"{result.unknown_labels:,} labels of the data are unknown to the run: counted as misses"
+            f"{result.unknown_labels:,} labels of the data are unknown to the run; they count as "
+            "misses"
         )
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
     say(

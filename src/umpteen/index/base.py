@@ -17,6 +17,31 @@ from umpteen.types import TopK
 INDEX_FORMAT = 1
 
 
+class VectorSearch(Protocol):
+    """What can be searched: an index, or something that wraps one."""
+
+    @property
+    def n_labels(self) -> int:
+        """L."""
+
+    @property
+    def dim(self) -> int:
+        """D."""
+
+    def search(
+        self,
+        queries: Any,
+        k: int,
+        *,
+        exclude: NDArray[np.int64] | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> TopK:
+        """Return the k best rows of each query; see ``LabelIndex``."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return JSON values."""
+
+
 @runtime_checkable
 class LabelIndex(Protocol):
     """Vectors in, nearest rows out, by inner product.

@@ -55,14 +55,15 @@ class EnsembleModel:
             ConfigError: If a scorer is unknown or no such variant was fitted.
         """
         left_out = set(without)
-        unknown = left_out - set(SCORERS)
+        whole = max((variant.scorers for variant in self.variants), key=len)
+        known = dict.fromkeys([*SCORERS, *whole])
+        unknown = left_out - set(known)
         if unknown:
             raise ConfigError(
-                f"There is no scorer {sorted(unknown)[0]!r}; use one of {', '.join(SCORERS)}."
+                f"There is no scorer {sorted(unknown)[0]!r}; use one of {', '.join(known)}."
             )
         if not left_out:
             return self.variants[0]
-        whole = max((variant.scorers for variant in self.variants), key=len)
         wanted = tuple(scorer for scorer in whole if scorer not in left_out)
         for variant in self.variants:
             if variant.scorers == wanted:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.index.base import LabelIndex
+from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
@@ -38,7 +38,7 @@ class Examples:
     """
 
     trained: TrainedExamples | None
-    index: LabelIndex | None
+    index: VectorSearch | None
     stored: StoredExamples
     vectors: GrowingIndex
     terms: GrowingRows
@@ -106,20 +106,14 @@ class Examples:
         """
         tops: list[TopK] = []
         if self.trained is not None:
-            # Replaced examples are found and then dropped, hence a few more.
-            spare = 0 if self.replaced is None else min(k, int(self.replaced.sum()))
-            rows, scores = top_k_of_rows(product(terms, self.trained.inverted_terms), k + spare)
+            scores = product(terms, self.trained.inverted_terms)
             if self.replaced is not None:
-                gone = (rows >= 0) & self.replaced[np.maximum(rows, 0)]
-                scores = np.where(gone, np.float32(-np.inf), scores)
-                order = np.argsort(-scores, axis=1, kind="stable")
-                rows = np.take_along_axis(np.where(gone, -1, rows), order, 1)
-                scores = np.take_along_axis(scores, order, 1)
-            tops.append(TopK(rows[:, :k], scores[:, :k]))
+                scores.data[self.replaced[scores.indices]] = 0.0  # only positive ones are found
+            tops.append(TopK(*top_k_of_rows(scores, k)))
         for block in self.terms.blocks:
-            found, scores = top_k_of_rows(product(terms, block.inverted), k)
+            found, values = top_k_of_rows(product(terms, block.inverted), k)
             first = self.n_trained + block.start
-            tops.append(TopK(np.where(found < 0, -1, found + first), scores))
+            tops.append(TopK(np.where(found < 0, -1, found + first), values))
         return merged(tops, terms.shape[0], k)
 
     def votes(

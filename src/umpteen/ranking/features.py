@@ -1,7 +1,7 @@
 """Features of candidates: the scores of each retriever, relative to the query's other candidates.
 
 The features of a retriever depend on its kind alone. A new retriever declares a kind in
-``RETRIEVER_SPECS``; a new kind adds a function to ``FEATURES``.
+its ``spec``; a new kind adds a function to ``FEATURES``.
 """
 
 from __future__ import annotations

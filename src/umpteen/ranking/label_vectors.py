@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.errors import ConfigError
-from umpteen.index.base import LabelIndex, check_exclude
+from umpteen.index.base import LabelIndex, VectorSearch, check_exclude
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import GrowingIndex, merged
+from umpteen.index.pair_products import pair_products
+from umpteen.index.rounded import RoundedIndex, rounding_pays
 from umpteen.types import TopK
 
 FIRST_PASS_LABELS = 50_000
 """From this many labels on a GPU searches in bfloat16 first; the results stay exact."""
-GATHER_BYTES = {"cpu": 2 << 20, "cuda": 256 << 20}
-"""Gathered label vectors at a time: what stays in a processor's cache, or a share of a GPU."""
 
 
 class LabelVectors:
@@ -44,6 +44,7 @@ class LabelVectors:
         self._vectors = vectors
         self._low_memory = low_memory
         self._indexes: dict[str, LabelIndex] = {}
+        self._rounded: dict[str, RoundedIndex] = {}
         self._tensor: torch.Tensor | None = None
 
     def __len__(self) -> int:
@@ -105,6 +106,17 @@ class LabelVectors:
                 self._indexes[name] = ExactIndex.build(vectors, first_pass=first_pass)
         return self._indexes[name]
 
+    def _candidate_index(self, head: str) -> VectorSearch:
+        """Return an index for candidates: faster than ``index``, and its scores do not count."""
+        if self.device.type != "cpu" or self._low_memory or not rounding_pays():
+            return self.index(head)
+        if not isinstance(self.index(head), ExactIndex):
+            return self.index(head)
+        if head not in self._rounded:
+            vectors = self.tensor()[:, self.columns[head]]
+            self._rounded[head] = RoundedIndex(vectors, rescore=False)
+        return self._rounded[head]
+
     def search(
         self,
         head: str,
@@ -114,6 +126,7 @@ class LabelVectors:
         *,
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
+        candidates: bool = False,
     ) -> TopK:
         """Return the k best labels by one head, trained and added.
 
@@ -124,6 +137,7 @@ class LabelVectors:
             added: Vectors of the labels behind the trained ones.
             exclude: (M, 2) pairs (query, row) that must not be returned.
             allowed: (L + A,) False for labels that must not be returned.
+            candidates: Whether only the rows count and a few may be missed: they are scored again.
 
         Returns:
             (B, k).
@@ -135,7 +149,8 @@ class LabelVectors:
         early = pairs[:, 1] < n
         own = None if allowed is None else allowed[:n]
         asked = queries[:, columns]
-        top = self.index(head).search(asked, k, exclude=pairs[early], allowed=own)
+        index = self._candidate_index(head) if candidates else self.index(head)
+        top = index.search(asked, k, exclude=pairs[early], allowed=own)
         if not len(added):
             return top
         late = None if allowed is None else allowed[n:]
@@ -164,20 +179,28 @@ class LabelVectors:
         Returns:
             ``(queries @ vectors.T)[query, row]`` over the columns of each head.
         """
-        size = rows.shape[1] * self.width * 4
-        kind = "cuda" if self.device.type == "cuda" else "cpu"
-        step = max(1, GATHER_BYTES[kind] // max(1, size))
-        scores = {head: torch.zeros(rows.shape, device=queries.device) for head in heads}
-        for start in range(0, len(rows), step):
-            here = slice(start, start + step)
-            vectors = self.vectors_of(rows[here], added)  # (b, K, heads * dim)
-            for head in heads:
-                columns = self.columns[head]
-                asked = queries[here, columns, None]
-                scores[head][here] = torch.bmm(vectors[:, :, columns], asked).squeeze(2)
+        trained, n, late = self.tensor(), len(self), None
+        if len(added):
+            late = rows >= n
+            late = late if bool(late.any()) else None
+        scores = {}
         for head in heads:
-            scores[head].masked_fill_(rows < 0, 0.0)
+            # Columns of other heads are masked, not cut: the table is read as it lies.
+            own = torch.zeros_like(queries)
+            own[:, self.columns[head]] = queries[:, self.columns[head]]
+            found = self._products(own, trained, rows)
+            if late is not None:
+                found = torch.where(late, self._products(own, added.vectors, rows - n), found)
+            scores[head] = found.masked_fill_(rows < 0, 0.0)
         return scores
+
+    def _products(
+        self, queries: torch.Tensor, vectors: torch.Tensor, rows: torch.Tensor
+    ) -> torch.Tensor:
+        if vectors.device == queries.device:
+            return pair_products(queries, vectors, rows)
+        host = pair_products(queries.to(vectors.device), vectors, rows.to(vectors.device))
+        return host.to(queries.device)
 
     def vectors_of(self, rows: torch.Tensor, added: GrowingIndex) -> torch.Tensor:
         """Gather label vectors: (...,) rows to (..., heads * dim); those of row 0 for -1."""

@@ -15,22 +15,35 @@ Value = TypeVar("Value")
 class Queries:
     """Texts to label and their search vectors.
 
-    ``once`` keeps intermediate results, so that retrieving and scoring share them.
+    ``once`` keeps intermediate results, which retrieving and scoring share.
     """
 
     texts: Sequence[str]
     vectors: torch.Tensor
     """(B, heads * dim) on the model's device."""
-    _results: dict[str, Any] = field(default_factory=dict, repr=False)
+    _results: dict[str, tuple[object, Any]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def once(self, name: str, compute: Callable[[], Value]) -> Value:
-        """Return the result of ``compute``, called the first time only."""
-        if name not in self._results:
-            self._results[name] = compute()
-        result: Value = self._results[name]
+    def once(
+        self, name: str, compute: Callable[[], Value], *, snapshot: object | None = None
+    ) -> Value:
+        """Return the result of ``compute``, called the first time only.
+
+        Args:
+            name: Of the result.
+            compute: Computes it.
+            snapshot: What it was computed from; computed again for another snapshot.
+
+        Returns:
+            The result.
+        """
+        kept = self._results.get(name)
+        if kept is None or kept[0] is not snapshot:
+            kept = (snapshot, compute())
+            self._results[name] = kept
+        result: Value = kept[1]
         return result
 
     def block(self, start: int, stop: int) -> Queries:

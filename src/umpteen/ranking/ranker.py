@@ -211,6 +211,7 @@ def _vector_proposals(
         min(depth * len(own), snapshot.n_labels),
         snapshot.added_vectors,
         allowed=allowed,
+        candidates=True,
     )
     return torch.from_numpy(top.rows).to(queries.vectors.device)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+
+from umpteen.ranking import RETRIEVERS
+from umpteen.registry import resolve
 
 SCORERS = ("dual", "classifier", "knn", "lexical")
 """What a user can switch off."""
@@ -27,14 +31,26 @@ class RetrieverSpec:
     """Whether it scores a label without training texts from the label's text."""
 
 
-RETRIEVER_SPECS = {
-    "dual": RetrieverSpec("cosine", "dual", reads_label_text=True),
-    "classifier": RetrieverSpec("cosine", "classifier", needs_training=True),
-    "knn": RetrieverSpec("votes", "knn"),
-    "lexical_ranker": RetrieverSpec("logit", "lexical", reads_label_text=True),
-    "one_vs_rest": RetrieverSpec("margin", "lexical", needs_training=True),
-    "lexical_knn": RetrieverSpec("votes", "lexical", also_needs=("knn",)),
-}
+class _Specs(Mapping[str, RetrieverSpec]):
+    """The ``spec`` of each class in ``RETRIEVERS``, read when it is first needed."""
+
+    def __getitem__(self, name: str) -> RetrieverSpec:
+        return _spec_of(RETRIEVERS[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(RETRIEVERS)
+
+    def __len__(self) -> int:
+        return len(RETRIEVERS)
+
+
+@cache
+def _spec_of(target: str) -> RetrieverSpec:
+    spec: RetrieverSpec = resolve({}, target, kind="retriever").spec
+    return spec
+
+
+RETRIEVER_SPECS = _Specs()
 """Retriever name to its properties, in the order in which features are laid out."""
 
 

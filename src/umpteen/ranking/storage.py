@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from umpteen.errors import LabelMismatch, RunError
 from umpteen.extras import installed
 from umpteen.files import atomic_folder
-from umpteen.index.base import LabelIndex
+from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import index_of_block
+from umpteen.index.rounded import RoundedIndex, rounding_pays
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.label_vectors import LabelVectors
@@ -150,12 +151,15 @@ def index_examples(vectors: torch.Tensor) -> LabelIndex | None:
 
 def exact_examples(
     vectors: NDArray[np.float32], device: torch.device, *, normalize: bool
-) -> LabelIndex | None:
+) -> VectorSearch | None:
     """Return the exact index over stored vectors; None where there are none."""
     if not len(vectors):
         return None
     stored = torch.from_numpy(np.asarray(vectors)).to(device)
-    return ExactIndex(torch.nn.functional.normalize(stored, dim=1) if normalize else stored)
+    stored = torch.nn.functional.normalize(stored, dim=1) if normalize else stored
+    if device.type == "cpu" and rounding_pays():
+        return RoundedIndex(stored)
+    return ExactIndex(stored)
 
 
 def _load_index(place: Path, device: torch.device) -> LabelIndex | None:

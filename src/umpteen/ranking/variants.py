@@ -135,7 +135,8 @@ def scorer_combinations(retrievers: Iterable[str]) -> list[tuple[str, ...]]:
         [('dual', 'knn'), ('knn',), ('dual',)]
     """
     present = scorers_of(retrievers)
-    whole = tuple(scorer for scorer in SCORERS if scorer in present)
+    ordered = dict.fromkeys([*SCORERS, *present])  # scorers of added retrievers come last
+    whole = tuple(scorer for scorer in ordered if scorer in present)
     heads = tuple(scorer for scorer in whole if scorer in ("dual", "classifier"))
     fewer = [tuple(s for s in whole if s != left_out) for left_out in whole]
     return [scorers for scorers in dict.fromkeys([whole, *fewer, heads]) if scorers]

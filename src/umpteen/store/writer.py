@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import threading
 import uuid
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from umpteen.errors import NotWritten, StoreDamaged
 from umpteen.store.connections import Link
 from umpteen.store.damage import Damage, DamageKind
 from umpteen.store.poll import Poll
+from umpteen.store.reader import damaged
 from umpteen.store.schema import BadStore, Header, check_tables, create_tables, read_header
 from umpteen.store.witness import Witness, advance_witness, create_witness, read_witness
 from umpteen.store.writing import Planner, write_change
@@ -37,7 +37,6 @@ class Writer:
         self._labels = labels
         self._poll = poll
         self._link = Link(path, writes=True, busy_seconds=busy_seconds)
-        self._lock = threading.Lock()
 
     def change(self, plan: Planner, who: str) -> int:
         """Decide and write a change.
@@ -54,7 +53,7 @@ class Writer:
             NotWritten: If the change could not be written; nothing has changed.
             StoreDamaged: If the store is damaged.
         """
-        with self._lock:
+        with self._link.lock:
             try:
                 header, count = self._transact(plan, who)
             except sqlite3.Error as error:
@@ -67,7 +66,7 @@ class Writer:
 
     def close(self) -> None:
         """Close the connection."""
-        with self._lock:
+        with self._link.lock:
             self._link.close()
 
     def _transact(self, plan: Planner, who: str) -> tuple[Header, int]:
@@ -121,11 +120,6 @@ class Writer:
             f"{self._path} could not be written ({why}), so nothing was changed; check free space, "
             "permissions and other writers, and try again"
         )
-
-
-def damaged(damage: Damage) -> StoreDamaged:
-    """Return the error for a damage."""
-    return StoreDamaged(str(damage), damage)
 
 
 def _empty_store(fingerprint: str) -> sqlite3.Connection:

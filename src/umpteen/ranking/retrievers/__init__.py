@@ -1,0 +1,1 @@
+"""Retrievers: one class a row of ``RETRIEVERS``."""

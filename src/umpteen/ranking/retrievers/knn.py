@@ -12,7 +12,7 @@ import torch
 from umpteen.ranking.ensemble_model import KnnConfig
 from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
 from umpteen.ranking.queries import Queries
-from umpteen.ranking.retriever_specs import RETRIEVER_SPECS
+from umpteen.ranking.retriever_specs import RetrieverSpec
 from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
 from umpteen.ranking.snapshot import Snapshot
@@ -42,28 +42,33 @@ class _VotingRetriever(Retriever):
         """Find the neighbours that vote; computed once for a request."""
         k = self.config.neighbours
         return queries.once(
-            f"neighbours of {self.name}", lambda: self.nearest(queries, snapshot, k)
+            f"{k} neighbours of {self.name}",
+            lambda: self.nearest(queries, snapshot, k),
+            snapshot=snapshot,
         )
 
     def votes(self, queries: Queries, snapshot: Snapshot) -> sp.csr_matrix:
-        """(B, L) what the neighbours' labels add up to."""
-        config = self.config
-        near = self.nearest_once(queries, snapshot)
-        return snapshot.examples.votes(
-            near,
-            snapshot.n_labels,
-            neighbours=config.neighbours,
-            temperature=config.temperature,
+        """(B, L) what the neighbours' labels add up to; computed once for a request."""
+        near, config = self.nearest_once(queries, snapshot), self.config
+        return queries.once(
+            f"votes of {self.name}, {config}",
+            lambda: snapshot.examples.votes(
+                near,
+                snapshot.n_labels,
+                neighbours=config.neighbours,
+                temperature=config.temperature,
+            ),
+            snapshot=snapshot,
         )
 
     def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
         """Propose the k labels with the most votes."""
-        votes = queries.once(f"votes of {self.name}", lambda: self.votes(queries, snapshot))
+        votes = self.votes(queries, snapshot)
         return torch.from_numpy(top_k_of_rows(votes, k)[0]).to(queries.vectors.device)
 
     def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
         """Votes of each label, in [0, 1]."""
-        votes = queries.once(f"votes of {self.name}", lambda: self.votes(queries, snapshot))
+        votes = self.votes(queries, snapshot)
         found = np.asarray(look_up(votes, rows.cpu().numpy()))
         return torch.from_numpy(found).to(rows.device)
 
@@ -71,7 +76,7 @@ class _VotingRetriever(Retriever):
 class Knn(_VotingRetriever):
     """Labels of the examples with the nearest search vectors."""
 
-    spec = RETRIEVER_SPECS["knn"]
+    spec = RetrieverSpec("votes", "knn")
     name = "knn"
 
     @classmethod
@@ -97,7 +102,7 @@ class LexicalKnn(_VotingRetriever):
         config: How neighbours vote.
     """
 
-    spec = RETRIEVER_SPECS["lexical_knn"]
+    spec = RetrieverSpec("votes", "lexical", also_needs=("knn",))
     name = "lexical_knn"
 
     def __init__(self, lexical: LexicalRetriever, config: KnnConfig = KnnConfig()) -> None:  # noqa: B008

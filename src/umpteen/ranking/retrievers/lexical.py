@@ -15,7 +15,7 @@ from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.lexical.sparse_topk import DeviceMatrix, look_up, product, top_k_of_rows
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.ranking.queries import Queries
-from umpteen.ranking.retriever_specs import RETRIEVER_SPECS
+from umpteen.ranking.retriever_specs import RetrieverSpec
 from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
 from umpteen.ranking.snapshot import Snapshot
 
@@ -41,7 +41,7 @@ class LexicalRetriever(Retriever):
         device: Where products are computed.
     """
 
-    spec = RETRIEVER_SPECS["lexical_ranker"]
+    spec = RetrieverSpec("logit", "lexical", reads_label_text=True)
 
     def __init__(self, ranker: LexicalRanker, device: torch.device) -> None:
         self.ranker = ranker
@@ -98,6 +98,7 @@ class LexicalRetriever(Retriever):
         return queries.once(
             "scores of added labels",
             lambda: added.product(queries.texts, self.raw_terms(queries)),
+            snapshot=snapshot,
         )
 
     def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
@@ -130,7 +131,7 @@ class OneVsRestRetriever(Retriever):
         ranker: The lexical ranker, whose vectorizer the classifiers share.
     """
 
-    spec = RETRIEVER_SPECS["one_vs_rest"]
+    spec = RetrieverSpec("margin", "lexical", needs_training=True)
 
     def __init__(
         self, classifier: OneVsRest, device: torch.device, ranker: LexicalRetriever

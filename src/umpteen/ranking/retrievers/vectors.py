@@ -9,7 +9,7 @@ import torch
 
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.queries import Queries
-from umpteen.ranking.retriever_specs import RETRIEVER_SPECS
+from umpteen.ranking.retriever_specs import RetrieverSpec
 from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
 from umpteen.ranking.snapshot import Snapshot
 
@@ -60,12 +60,12 @@ class VectorRetriever(Retriever):
 class Dual(VectorRetriever):
     """Labels whose text is near, by the dual encoder."""
 
-    spec = RETRIEVER_SPECS["dual"]
+    spec = RetrieverSpec("cosine", "dual", reads_label_text=True)
     head = "dual"
 
 
 class Classifier(VectorRetriever):
     """Labels whose classifier vector is near."""
 
-    spec = RETRIEVER_SPECS["classifier"]
+    spec = RetrieverSpec("cosine", "classifier", needs_training=True)
     head = "classifier"

@@ -1,0 +1,100 @@
+"""Cross-validate the ensemble of small data: one model a fold, trained on the other folds."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.config import RunConfig
+from umpteen.data.dataset import Dataset
+from umpteen.predictor import Predictor
+from umpteen.ranking.storage import StoredEnsemble
+from umpteen.runs import RunFolder
+from umpteen.training.ensemble_validation import Collected, Judge, collect, joined
+from umpteen.training.session import Session
+
+FOLDS = 5
+MIN_TEXTS = 20
+"""Below this many labelled texts nothing is cross-validated: prior weights are used."""
+
+FitFold = Callable[[RunFolder, Predictor, Dataset], tuple[Predictor, StoredEnsemble]]
+
+
+def cross_validate(
+    dataset: Dataset,
+    settings: RunConfig,
+    *,
+    cache: Path,
+    device: str,
+    seconds: float,
+    fit_fold: FitFold,
+    log: Callable[[str], None],
+) -> tuple[Collected, Judge] | None:
+    """Collect candidates of training texts from models that were not trained on them.
+
+    Args:
+        dataset: With a train split and no validation split.
+        settings: The run's.
+        cache: Where token stores are kept.
+        device: Where to train.
+        seconds: No further fold is started when it would end after this long.
+        fit_fold: From a run folder, its predictor and the fold's data to the predictor with
+            retrievers and the stored ensemble.
+        log: Called with progress lines.
+
+    Returns:
+        Candidates and the texts they belong to; None where there are too few texts or no time.
+    """
+    train = dataset["train"]
+    labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
+    if len(labelled) < MIN_TEXTS:
+        return None
+    settings = dataclasses.replace(
+        settings,
+        validation=dataclasses.replace(settings.validation, share=0.0),
+        ensemble=dataclasses.replace(settings.ensemble, enabled="off"),
+    )
+    order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
+    log(f"Cross-validating the ensemble on {len(labelled):,} texts in {FOLDS} folds")
+    started, parts, rows = time.monotonic(), [], []
+    for fold in range(FOLDS):
+        spent = time.monotonic() - started
+        if fold and spent + spent / fold > seconds:
+            log(f"Time is up after {fold} of {FOLDS} folds")
+            break
+        own = np.sort(order[fold::FOLDS])
+        parts.append(_fold(dataset, own, settings, cache=cache, device=device, fit_fold=fit_fold))
+        rows.append(own)
+    chosen = train.select(np.concatenate(rows))
+    judge = Judge(chosen, dataset.label_counts, len(train), dataset.propensity)
+    return joined(parts), judge
+
+
+def _fold(
+    dataset: Dataset,
+    own: NDArray[np.int64],
+    settings: RunConfig,
+    *,
+    cache: Path,
+    device: str,
+    fit_fold: FitFold,
+) -> Collected:
+    """Train on all texts but a fold's, and collect the fold's candidates."""
+    train = dataset["train"]
+    rest = np.setdiff1d(np.arange(len(train)), own)
+    data = dataclasses.replace(dataset, splits={"train": train.select(rest)})
+    with tempfile.TemporaryDirectory(prefix="umpteen-fold-") as place:
+        folder = RunFolder(Path(place) / "run")
+        session = Session(folder, settings, device=device, reporters=[])
+        session.set_up(data, resume=False, cache=cache)
+        session.train()
+        predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+        predictor, stored = fit_fold(folder, predictor, data)
+        judge = Judge(train.select(own), data.label_counts, len(data["train"]), dataset.propensity)
+        return collect(predictor, stored, judge)
