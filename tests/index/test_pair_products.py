@@ -11,7 +11,9 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("n_queries", "width", "n_rows", "dim"), [(1, 1, 1, 1), (7, 11, 23, 5)])
+@pytest.mark.parametrize(
+    ("n_queries", "width", "n_rows", "dim"), [(1, 1, 1, 1), (7, 11, 23, 5), (3, 9, 2, 5)]
+)
 @pytest.mark.parametrize("gather_bytes", [1, 1 << 20])
 def test_entries_are_those_of_the_product(
     n_queries, width, n_rows, dim, gather_bytes, device, monkeypatch

@@ -93,6 +93,9 @@ def fit_ensemble_of_run(
     if found is not None:
         seconds = settings.ensemble.seconds - (time.monotonic() - started)
         model = fit_variants(*found, settings=settings, seconds=seconds, log=log)
+        # Cross-validation fits on the models of folds; the weights are for the run's own model.
+        own = stored.model
+        model = replace(model, model=own.model, propensity=own.propensity)
         stored = replace(stored, model=model)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)
