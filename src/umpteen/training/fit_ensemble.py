@@ -93,6 +93,8 @@ def fit_ensemble_of_run(
     if found is not None:
         seconds = settings.ensemble.seconds - (time.monotonic() - started)
         model = fit_variants(*found, settings=settings, seconds=seconds, log=log)
+        own = stored.model  # the models of folds have other names and fewer texts
+        model = replace(model, model=own.model, propensity=own.propensity)
         stored = replace(stored, model=model)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)
