@@ -1,6 +1,6 @@
 """The default that chooses, on any data set: what it chose and why, then test metrics once.
 
-    python bench/default.py DATA [--text all|title] [--minutes M] [--tune M] [--encoder NAME]
+    python bench/default.py DATA [--text all|title] [--minutes M] [--encoder NAME]
         [--set key=value ...] [--out rows.json]
 
 No preset is named. Selection happens on validation; the test split is read once, at the end.
@@ -26,7 +26,6 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--text", choices=["title", "all"], default="all")
     parser.add_argument("--minutes", type=float)
-    parser.add_argument("--tune", type=float)
     parser.add_argument("--encoder")
     parser.add_argument("--set", dest="settings", nargs="*", default=[])
     parser.add_argument("--device", default="auto")
@@ -52,7 +51,6 @@ def main() -> None:
             overrides=changes,
             device=args.device,
             minutes=args.minutes,
-            tune=args.tune,
             cache=folder / "tokens",
             reporters=[Terminal()],
         )

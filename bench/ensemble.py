@@ -1,137 +1,255 @@
-"""What each part of an ensemble brings: on validation, cross-fitted, and then once on test.
+"""Measure what the ensemble costs next to the combined head and to a plain search.
 
-    python bench/ensemble.py DATA --text title [--run RUN] [--set key=value ...] [--out rows.json]
+    python bench/ensemble.py RUN DATA [--split test] [--texts 2254] [-k 10] [--threads 1 2]
+        [--single 300] [--examples 16000] [--labels 50000] [--device cpu] [--out rows.json]
 
-Trains the frugal default on the CPU, or takes a run that was trained on DATA. Selection is by
-validation alone; the test split is read once, at the end.
+Batches: encoding, a plain search (one product and one top-k), the combined head and the ensemble,
+per text, for each number of threads. Single texts: p50 and p99 on one thread, also with
+explanations. Then RUN is copied, --examples corrections and --labels labels are added to the copy,
+and the same is measured again. RUN itself is not changed.
+
+``ms`` is wall-clock time, the fastest of --repeats; ``CPU ms`` is the time of all threads, for a
+machine that is not idle.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
-MORE = ("nDCG@5", "R@10", "R@100", "C@5")
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from umpteen import Predictor, load_dataset
+
+Row = dict[str, Any]
+ADDED_AT_ONCE = 1000
+COLUMNS = ("work", "threads", "ms", "cpu_ms", "p99_ms", "ratio")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data")
-    parser.add_argument("--text", choices=["title", "all"], default="title")
-    parser.add_argument("--run", help="a run trained on the data before")
-    parser.add_argument("--set", dest="settings", nargs="*", default=[])
-    parser.add_argument(
-        "--queries", type=int, help="test queries for all rows but the default's; all if left out"
-    )
-    parser.add_argument("--out", help="write all numbers here")
-    args = parser.parse_args()
-    import umpteen
-
-    data = umpteen.load_dataset(args.data)
-    with tempfile.TemporaryDirectory() as scratch:
-        run = Path(args.run) if args.run else Path(scratch) / "run"
-        seconds = {}
-        if not args.run:
-            started = time.monotonic()
-            settings = [f"data.text={args.text}", "ensemble.enabled=off", *args.settings]
-            umpteen.train(data, out=run, overrides=settings, device="cpu")
-            seconds["train"] = time.monotonic() - started
-        started = time.monotonic()
-        recipe = fit(run, data)
-        seconds["fit"] = time.monotonic() - started
-        rows = measure(run, data, recipe, args.queries)
-        size = sum(f.stat().st_size for f in (run / "answers").rglob("*") if f.is_file())
+    args = arguments()
+    data = load_dataset(args.data)
+    run = Path(args.run)
+    model, load = loaded(run, args.device)
+    texts = list(data[args.split].texts(model.reading.text))[: args.texts]
+    rows = [load]
+    for threads in args.threads:
+        with threads_limited(threads):
+            rows += batches(model, texts, args, threads)
+    with threads_limited(1):
+        rows += single_texts(model, texts, args)
+    if args.examples or args.labels:
+        with tempfile.TemporaryDirectory(prefix="umpteen-ensemble-") as scratch:
+            rows += after_changes(run, Path(scratch) / "run", data, texts, rows, args)
     facts = {
-        "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        "answers_mib": round(size / 2**20, 1),
-        "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        "run": run.name,
+        "labels": len(data.labels),
+        "texts": len(texts),
+        "k": args.k,
+        "device": args.device,
+        "torch": torch.__version__,
     }
     show(rows, facts)
     if args.out:
-        Path(args.out).write_text(json.dumps({"rows": rows, **facts}, indent=2) + "\n")
+        Path(args.out).write_text(json.dumps({**facts, "rows": rows}, indent=2) + "\n")
 
 
-def fit(run: Path, data: Any) -> Any:
-    from umpteen.runs import RunFolder
-    from umpteen.settings import from_mapping
-    from umpteen.training.ensemble import fit_ensemble
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run")
+    parser.add_argument("data")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--texts", type=int, help="texts of a batch; the whole split by default")
+    parser.add_argument("-k", type=int, default=10)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--single", type=int, default=300, help="texts predicted one by one")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--examples", type=int, default=0, help="corrections to add")
+    parser.add_argument("--labels", type=int, default=0, help="labels to add")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--out", help="write all rows here as JSON")
+    return parser.parse_args()
 
-    folder = RunFolder(run)
-    settings = from_mapping(folder.read_settings(), source=str(folder.config))
-    say = lambda text: print(text, file=sys.stderr)  # noqa: E731
-    return fit_ensemble(folder, data, settings, device="cpu", say=say, again=True)
+
+def loaded(run: Path, device: str) -> tuple[Predictor, Row]:
+    """Load the run and predict one text, because some parts are loaded on first use."""
+    started, worked = time.perf_counter(), time.process_time()
+    model = Predictor.load(run, device=device)
+    model.predict(["first text"], 5, head="ensemble")
+    wall, worked = time.perf_counter() - started, time.process_time() - worked
+    return model, {"work": "load, first text", "ms": 1000 * wall, "cpu_ms": 1000 * worked}
 
 
-def measure(run: Path, data: Any, recipe: Any, queries: int | None) -> list[dict[str, Any]]:
-    """A row for each head, and for the ensemble with each combination of parts."""
-    import dataclasses
+@contextmanager
+def threads_limited(n: int) -> Iterator[None]:
+    """Limit torch, BLAS and OpenMP to n threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        with threadpool_limits(n):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
-    import numpy as np
 
-    import umpteen
-
-    some = data
-    if queries is not None:
-        test = data["test"].select(np.arange(min(queries, len(data["test"]))))
-        some = dataclasses.replace(data, splits={**data.splits, "test": test})
-    model = umpteen.Predictor.load(run, device="cpu")
+def batches(model: Any, texts: list[str], args: argparse.Namespace, threads: int) -> list[Row]:
+    """Time per text of a whole batch."""
+    vectors = model.vectors(texts)[:, model.label_vectors.columns["combined"]]
+    table = torch.as_tensor(model.label_vectors.numpy("combined")).to(vectors.device)
+    works: dict[str, Callable[[], Any]] = {
+        "batch: encode": lambda: model.vectors(texts),
+        "batch: plain search": lambda: plain_search(vectors, table, args.k),
+        "batch: combined": lambda: model.predict(texts, args.k, head="combined"),
+        "batch: ensemble": lambda: model.predict(texts, args.k, head="ensemble"),
+    }
     rows = []
-    for head in model.vector_heads:
-        rows.append({"answer": head, **_test(model, data, head=head)})
-    whole_test = _test(model, data, head="ensemble")
-    rows.append({"answer": "ensemble", "shares": recipe.ways[0].shares, **whole_test})
-    whole = max((way.parts for way in recipe.ways), key=len)
-    for way in recipe.ways:
-        left_out = tuple(part for part in whole if part not in way.parts)
-        default = way is recipe.ways[0]
-        row = {
-            "answer": "ensemble: " + " ".join(way.parts) + (" (default)" if default else ""),
-            "tilt": way.tilt,
-            "validation": {name: round(way.validation[name], 2) for name in METRICS},
-            "shares": {part: round(value, 1) for part, value in way.shares.items()},
-            **_test(model, some, head="ensemble", without=() if default else left_out),
-        }
-        rows.append(row)
+    for work, function in works.items():
+        wall, cpu = fastest(function, args.repeats)
+        rows.append(
+            {
+                "work": work,
+                "threads": threads,
+                "ms": 1000 * wall / len(texts),
+                "cpu_ms": 1000 * cpu / len(texts),
+            }
+        )
+    rows[-1]["ratio"] = rows[-1]["cpu_ms"] / rows[-2]["cpu_ms"]
     return rows
 
 
-def _test(model: Any, data: Any, **options: Any) -> dict[str, Any]:
-    import umpteen
+def plain_search(queries: torch.Tensor, table: torch.Tensor, k: int) -> list[torch.Tensor]:
+    """The search that anybody would write: a product and a top-k, block by block."""
+    return [(block @ table.T).topk(k).indices.cpu() for block in queries.split(256)]
 
-    started = time.monotonic()
-    result = umpteen.evaluate(model, data, metrics=(*METRICS, *MORE), **options)
-    seconds = time.monotonic() - started
-    report = next(iter(result.heads.values()))
-    return {
-        "test": {name: round(value, 2) for name, value in report.values.items()},
-        "sets": result.sets,
-        "ms_per_query": round(1000 * seconds / report.n, 2),
+
+def fastest(function: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Return the least wall-clock and the least CPU seconds; one call before them warms up."""
+    function()
+    times = []
+    for _ in range(repeats):
+        started, worked = time.perf_counter(), time.process_time()
+        function()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - started, time.process_time() - worked))
+    walls, cpus = zip(*times, strict=True)
+    return min(walls), min(cpus)
+
+
+def single_texts(model: Any, texts: list[str], args: argparse.Namespace) -> list[Row]:
+    """Latency of one text on one thread."""
+    some = texts[: args.single]
+    works: dict[str, Callable[[str], Any]] = {
+        "one text: combined": lambda text: model.predict([text], args.k, head="combined"),
+        "one text: ensemble": lambda text: model.predict([text], args.k, head="ensemble"),
+        "one text: ensemble, explain": lambda text: model.predict(
+            [text], args.k, head="ensemble", explain=True
+        ),
     }
+    rows = []
+    for work, function in works.items():
+        rows.append({"work": work, "threads": 1, **latency(function, some)})
+    for row, other in ((rows[1], rows[0]), (rows[2], rows[1])):
+        row["ratio"] = row["cpu_ms"] / other["cpu_ms"]
+    return rows
 
 
-def show(rows: list[dict[str, Any]], facts: dict[str, Any]) -> None:
-    print("| answer | split | " + " | ".join((*METRICS, *MORE)) + " | ms per query |")
-    print("|---" * (len(METRICS) + len(MORE) + 3) + "|")
+def latency(function: Callable[[str], Any], texts: list[str]) -> Row:
+    for text in texts[:20]:
+        function(text)
+    walls, cpus = np.zeros(len(texts)), np.zeros(len(texts))
+    for row, text in enumerate(texts):
+        started, worked = time.perf_counter(), time.process_time()
+        function(text)
+        walls[row], cpus[row] = time.perf_counter() - started, time.process_time() - worked
+    p50, p99 = 1000 * np.percentile(walls, [50, 99])
+    return {"ms": p50, "p99_ms": p99, "cpu_ms": 1000 * float(np.median(cpus))}
+
+
+def after_changes(
+    run: Path, copy: Path, data: Any, texts: list[str], before: list[Row], args: argparse.Namespace
+) -> list[Row]:
+    """Measure again on a copy of the run with corrections and labels added."""
+    shutil.copytree(run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    model, _ = loaded(copy, args.device)
+    named = f"{args.examples:,} examples and {args.labels:,} labels"
+    rows = added(model, data, args)
+    model, load = loaded(copy, args.device)
+    rows.append(load)
+    for threads in args.threads:
+        with threads_limited(threads):
+            rows += [
+                row for row in batches(model, texts, args, threads) if "plain" not in row["work"]
+            ]
+    with threads_limited(1):
+        rows += single_texts(model, texts, args)
+    by_work = {(row["work"], row.get("threads")): row for row in before}
     for row in rows:
-        for split in ("validation", "test"):
-            if split in row:
-                values = [
-                    f"{row[split][m]:.2f}" if m in row[split] else "" for m in (*METRICS, *MORE)
-                ]
-                cost = str(row["ms_per_query"]) if split == "test" else ""
-                print(f"| {row['answer']} | {split} | " + " | ".join(values) + f" | {cost} |")
+        if other := by_work.get((row["work"], row.get("threads"))):
+            row["ratio"] = row["cpu_ms"] / other["cpu_ms"]
+            row["work"] += f", after {named}"
+    return rows
+
+
+def added(model: Any, data: Any, args: argparse.Namespace) -> list[Row]:
+    """Add corrections and labels, and return the time of each."""
+    train, rng = data["train"], np.random.default_rng(0)
+    titles = data.labels.titles
+    pairs = rng.integers(len(titles), size=(args.labels, 2))
+    labels = {
+        f"added-{n}": f"{titles[one]} {titles[two]} {n}" for n, (one, two) in enumerate(pairs)
+    }
+    sources = rng.integers(len(train), size=args.examples)
+    texts = [f"{train.titles[row]} {n}" for n, row in enumerate(sources.tolist())]
+    positives = [
+        [data.labels.ids[label] for label in train.targets[row].indices.tolist()]
+        for row in sources.tolist()
+    ]
+    names = list(labels)
+
+    def add_labels(part: slice) -> None:
+        model.add_labels({name: labels[name] for name in names[part]})
+
+    def add_examples(part: slice) -> None:
+        model.add_examples(texts[part], positives[part])
+
+    rows = []
+    for what, n, add in (
+        ("label", args.labels, add_labels),
+        ("example", args.examples, add_examples),
+    ):
+        if n:
+            started, worked = time.perf_counter(), time.process_time()
+            for start in range(0, n, ADDED_AT_ONCE):
+                add(slice(start, start + ADDED_AT_ONCE))
+            wall, cpu = time.perf_counter() - started, time.process_time() - worked
+            print(f"added {n:,} {what}s in {wall:.1f} s", file=sys.stderr)
+            rows.append(
+                {"work": f"add one {what}", "ms": 1000 * wall / n, "cpu_ms": 1000 * cpu / n}
+            )
+    return rows
+
+
+def show(rows: list[Row], facts: Row) -> None:
+    print(", ".join(f"{name} {value}" for name, value in facts.items()) + "\n")
+    print("| work | threads | ms | CPU ms | p99 ms | ratio of CPU |\n|---|---|---|---|---|---|")
     for row in rows:
-        if row.get("sets"):
-            print(row["answer"], json.dumps(row["sets"]["auto"]), end=" ")
-            print(f"ECE {row['sets']['expected_calibration_error']:.2f}, shares {row['shares']}")
-    print(json.dumps(facts))
+        cells = [row.get(column, "") for column in COLUMNS]
+        print(
+            "| " + " | ".join(f"{c:.3f}" if isinstance(c, float) else str(c) for c in cells) + " |"
+        )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ the networks have it, bfloat16 on a GPU and float32 elsewhere:
     packed, planned    the same with the arrays made beforehand, as training does it
     packed, no kernels the same with torch's operations alone
 Then the host's share: planning and, on a GPU, launching. ``compiled``, on a GPU: the padded way by
-``torch.compile``, alone and with CUDA graphs, and the packed way as graphs, as training runs it;
-``first s`` is what the first pass took, for graphs the two that come before a replay. And
+``torch.compile``, alone and with CUDA graphs;
+``first s`` is what the first pass took. And
 the kernels one by one (``pieces``), beside the plain expression. The floor is six times the weights
 of all layers times the tokens, at 790 TFLOP/s, which large bfloat16 products reach on an H200; only
 printed on a GPU.
@@ -171,19 +171,11 @@ def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
         network = torch.compile(encoder.network, **options)
         return stepping(lambda: padded(network))
 
-    def replayed():
-        encoder.replay(True)
-        sized = Ragged(tokens.ids, tokens.offsets, encoder.plan(tokens))
-        step = stepping(lambda: encoder(sized))
-        step()  # call by call; the next one is recorded
-        return step
-
     ways = {
         "packed, planned": lambda: stepping(lambda: encoder(planned)),
         "padded to 32, on the device": lambda: stepping(lambda: padded(encoder.network)),
         "padded to 32, compiled": lambda: compiled(dynamic=False),
         "padded to 32, compiled, graphs": lambda: compiled(mode="reduce-overhead", dynamic=False),
-        "packed, planned, as graphs": replayed,
     }
     rows = []
     work = f"{name}, compiled"

@@ -2,17 +2,16 @@
 
     python bench/step.py [--scale 1.0] [--steps 40] [--labels 1305265] [--out row.json]
     python bench/step.py --profile        # the device's time of a step, kernel by kernel
-    python bench/step.py --rows ours calls   # with CUDA graphs and without
 
 1,098 queries, a pool of at most 3,000 labels, titles of 12 tokens on average and 32 at most, 1.3
 million labels, a DistilBERT-sized encoder, two heads of 256, decoupled softmax both ways. Data are
 Zipf-shaped random arrays and weights are random: only time and memory are looked at.
 
 ``ours`` is the training loop itself: batches made ahead, row-wise AdamW, no padding where the
-encoder can do without, its passes as CUDA graphs; ``calls`` is the same without graphs. ``plain``
-pads every text to 32 tokens, has its batches ready beforehand, scores with dense masks, and runs
-AdamW over the whole label table. All in the same process, one after the other; ``--rows`` chooses.
-``--scale 0.01`` shrinks queries, pool and labels alike, to try the script on a CPU.
+encoder can do without; ``plain`` pads every text to 32 tokens, has its batches ready beforehand,
+scores with dense masks, and runs AdamW over the whole label table. All in the same process, one
+after the other; ``--rows`` chooses. ``--scale 0.01`` shrinks queries, pool and labels alike, to try
+the script on a CPU.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def network() -> torch.nn.Module:
 # -- ours ------------------------------------------------------------------------------------------
 
 
-def our_loop(sizes: Sizes, data, device: torch.device, precision: str, graphs: bool = True):
+def our_loop(sizes: Sizes, data, device: torch.device, precision: str):
     """The training loop with everything in it but files and validation."""
     from umpteen.build import build_losses, load_config
     from umpteen.data.pool import PoolBuilder
@@ -116,7 +115,6 @@ def our_loop(sizes: Sizes, data, device: torch.device, precision: str, graphs: b
     encoder = TransformerEncoder(network())
     model = Model(encoder, heads=("dual", "classifier"), dim=DIM, n_labels=sizes.labels)
     model = model.to(device).train()
-    encoder.replay(graphs)
     options = {
         "positives_per_query": POSITIVES,
         "negatives_per_query": NEGATIVES,
@@ -187,11 +185,10 @@ class Clock:
 
 
 def run_ours(
-    sizes: Sizes, data, device: torch.device, precision: str, steps: int, warm: int,
-    graphs: bool = True,
+    sizes: Sizes, data, device: torch.device, precision: str, steps: int, warm: int
 ):  # fmt: skip
     """Time per step of the loop as it trains, then the parts of a step."""
-    loop = our_loop(sizes, data, device, precision, graphs)
+    loop = our_loop(sizes, data, device, precision)
     clock, ticks = Clock(device), loop.ticks()
     for step in range(warm + steps):
         if step == warm:
@@ -202,15 +199,12 @@ def run_ours(
         next(ticks)
         clock.tick()
     row = {
-        "row": "ours" if graphs else "calls",
+        "row": "ours",
         "ms": statistics.median(clock.gaps()),
         "gib": peak(device),
     }
     row["wall"] = 1000 * (time.perf_counter() - started) / steps  # the gaps waited for the device
     ticks.close()
-    if graphs and device.type == "cuda":
-        replays = loop.model.encoder.replays
-        print(f"{len(replays)} sizes recorded{', given up' if replays.given_up else ''}")
     return row | parts_of_a_step(loop, device, steps)
 
 
@@ -392,21 +386,13 @@ def peak(device: torch.device) -> float:
     """GiB at most since then."""
     if device.type != "cuda":
         return float("nan")
-    # What graphs hold between replays is nobody's by the allocator's count, and yet not free.
-    held = sum(
-        segment["total_size"] - segment["allocated_size"]
-        for segment in torch.cuda.memory_snapshot()
-        if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
-    )
-    return (torch.cuda.max_memory_allocated() + held) / 2**30
+    return torch.cuda.max_memory_allocated() / 2**30
 
 
 def main() -> None:
     """Run the rows and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--rows", nargs="+", choices=("ours", "calls", "plain"), default=["ours", "plain"]
-    )
+    parser.add_argument("--rows", nargs="+", choices=("ours", "plain"), default=["ours", "plain"])
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--labels", type=int, default=LABELS)
     parser.add_argument("--steps", type=int, default=40)

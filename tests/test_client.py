@@ -1,5 +1,6 @@
 """The client against a service: the same answers, its sentences, its patience."""
 
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -66,8 +67,18 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again(script):
     url, answers, asked = script
     answers += [(200, {"X-Hang-Up": "1"}, b'{"changed": 1}'), (200, {}, b'{"changed": 0}')]
     client = Client(url)
-    assert [client.retire(["a"]), client.retire(["a"])] == [1, 0]
+    assert [client.retire_labels(["a"]), client.retire_labels(["a"])] == [1, 0]
     assert len(asked) == 2
+
+
+def test_examples_are_sent_to_their_route(script):
+    url, answers, asked = script
+    answers += [(200, {}, b'{"changed": 2, "revision": 7}')]
+    examples = [{"text": "a", "labels": ["x"]}, {"text": "b", "labels": ["y"]}]
+    assert Client(url).add_examples(examples) == 2
+    method, path, _, body = asked[0]
+    assert (method, path) == ("POST", "/v1/examples")
+    assert json.loads(body) == {"examples": examples}
 
 
 def test_refusals_are_the_services_own_sentences(script):
@@ -76,7 +87,7 @@ def test_refusals_are_the_services_own_sentences(script):
     answers += [(502, {}, b"<html>")]
     client = Client(url)
     with pytest.raises(ServiceError, match="it is taken"):
-        client.add([{"id": "a", "text": "b"}])
+        client.add_labels([{"id": "a", "text": "b"}])
     with pytest.raises(ServiceError, match="answered with 502"):
         client.info()
 

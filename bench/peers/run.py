@@ -4,7 +4,8 @@
     python bench/peers/run.py DATA --python peers/bin/python [--text title|all] [--peers bonsai ...]
 
 DATA is any folder ``umpteen data check`` accepts. Linear peers read tf-idf of words (one- and
-two-word terms for titles, single words with contents), with their default settings.
+two-word terms for titles, single words with contents), with their default settings;
+``linear-svc`` adds character n-grams.
 ``xr-transformer`` runs when ``--encoder`` names a Hugging Face folder. A table is printed last;
 times are seconds of training and milliseconds a query of prediction, on ``--threads`` cores.
 """
@@ -29,8 +30,11 @@ PEERS = {
     "xr-linear": ("pecos_linear.py", ""),
     "plt": ("napkinxc_plt.py", ""),
     "nearest": ("nearest.py", ""),
+    "linear-svc": ("linear_svc.py", ""),
     "xr-transformer": ("pecos_transformer.py", ""),
 }
+# Scores above which a peer itself assigns a label; micro-F1 is of these sets.
+THRESHOLDS = {"linear-svc": 0.0}
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "nDCG@5", "R@10", "R@100", "C@5")
 
 
@@ -51,9 +55,10 @@ def call(python: str, script: str, *arguments: str) -> None:
         sys.exit(f"{script} failed:\n{done.stderr[-2000:]}")
 
 
-def scored(out: Path, data) -> dict[str, float]:
-    """The metrics of what a peer left."""
-    from umpteen.scoring import score
+def scored(out: Path, data, threshold: float | None) -> dict[str, float]:
+    """Score what a peer left; micro-F1 only of peers that assign sets of labels."""
+    from umpteen.metrics.threshold import micro_f1
+    from umpteen.scoring import drop_filtered, score
     from umpteen.types import TopK
 
     train = data.splits["train"]
@@ -66,7 +71,12 @@ def scored(out: Path, data) -> dict[str, float]:
         propensity=data.propensity,
         metrics=METRICS,
     )
-    return report.values
+    if threshold is None:
+        return {**report.values, "micro-F1": float("nan")}
+    test = data.splits["test"]
+    kept = drop_filtered(top, test.filters, len(data.labels))
+    sets = micro_f1(kept, test.filtered_targets(), threshold)
+    return {**report.values, "micro-F1": 100 * sets}
 
 
 def main() -> None:
@@ -76,7 +86,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--python", required=True, help="the peers' interpreter")
     parser.add_argument("--text", default="all", choices=["title", "all"])
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS)[:5])
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS)[:6])
     parser.add_argument("--encoder", default="", help="of xr-transformer: a Hugging Face folder")
     parser.add_argument("--tokens", type=int, help="it reads of a text; 32 of titles, else 128")
     parser.add_argument("--epochs", type=int, default=5, help="it trains at each level of its tree")
@@ -117,9 +127,8 @@ def main() -> None:
             call(args.python, script, temporary, str(out), *options)
             seconds = json.loads((out / "seconds.json").read_text())
             each = 1000 * seconds["predict"] / len(data.splits["test"])
-            rows.append(
-                {"peer": name, **scored(out, data), "train_s": seconds["train"], "ms": each}
-            )
+            values = scored(out, data, THRESHOLDS.get(name))
+            rows.append({"peer": name, **values, "train_s": seconds["train"], "ms": each})
     names = list(rows[0])
     print("| " + " | ".join(names) + " |")
     print("|" + "---|" * len(names))

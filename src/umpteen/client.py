@@ -28,9 +28,9 @@ class ServiceError(UmpteenError):
 
 
 class Client:
-    """Talks to ``umpteen serve`` over one connection that is kept; not for several threads.
+    """Client of ``umpteen serve`` over one kept connection; use one client per thread.
 
-    Where the service is overloaded it is asked again, after the time it names.
+    A request that is refused for overload is sent again after the time that the service names.
 
     Args:
         url: Such as ``http://127.0.0.1:8000``.
@@ -41,7 +41,7 @@ class Client:
     Example:
         >>> client = Client("http://127.0.0.1:8000")
         >>> client.predict(["some text"], k=3)  # doctest: +SKIP
-        [[{'id': 'cherry', 'text': 'sweet cherry', 'score': 1.2, 'count': 7}, ...]]
+        [[{'id': 'cherry', 'text': 'sweet cherry', 'score': 0.83, 'count': 7}, ...]]
     """
 
     def __init__(
@@ -66,21 +66,22 @@ class Client:
         k: int = 5,
         *,
         head: str | None = None,
-        threshold: float | None = None,
+        threshold: float | str | None = None,
         allow: Sequence[str] | None = None,
         deny: Sequence[str] | None = None,
         explain: bool = False,
     ) -> list[list[dict[str, Any]]]:
-        """The best labels of each text.
+        """Return the best labels of each text.
 
         Args:
             texts: One text or several.
             k: Labels per text at most.
             head: Which head; by default the best.
-            threshold: Leave out labels scored below this.
+            threshold: Leave out labels with a smaller probability: a number, ``"auto"`` or
+                ``"groups"``; for the head ``ensemble``.
             allow: Only these labels.
             deny: None of these labels.
-            explain: Add each head's part of the score.
+            explain: Add what each scorer contributes to the score.
 
         Returns:
             For each text a list of labels, best first.
@@ -98,35 +99,42 @@ class Client:
         found = self.call("POST", "/v1/predict", body)
         return [each["labels"] for each in found["predictions"]]
 
-    def add(self, labels: Sequence[dict[str, str]]) -> int:
-        """Add labels, ``{"id": .., "text": ..}`` each, all or none; how many were new."""
+    def add_labels(self, labels: Sequence[dict[str, str]]) -> int:
+        """Add labels, ``{"id": .., "text": ..}`` each, all or none; return how many were new."""
         return int(self.call("POST", "/v1/labels", {"labels": list(labels)})["changed"])
 
-    def retire(self, ids: Sequence[str]) -> int:
-        """Take labels out of every answer; how many were not out yet."""
+    def retire_labels(self, ids: Sequence[str]) -> int:
+        """Stop predicting labels; return how many were not retired yet."""
         return int(self.call("POST", "/v1/labels/retire", {"ids": list(ids)})["changed"])
 
-    def restore(self, ids: Sequence[str]) -> int:
-        """Undo ``retire``; how many were out."""
+    def restore_labels(self, ids: Sequence[str]) -> int:
+        """Undo ``retire_labels``; return how many were retired."""
         return int(self.call("POST", "/v1/labels/restore", {"ids": list(ids)})["changed"])
 
-    def remember(self, examples: Sequence[dict[str, Any]]) -> int:
-        """Remember corrected examples, ``{"text": .., "labels": [ids]}`` each, all or none."""
-        return int(self.call("POST", "/v1/memory", {"examples": list(examples)})["changed"])
+    def add_examples(self, examples: Sequence[dict[str, Any]]) -> int:
+        """Store labelled texts, all or none.
+
+        Args:
+            examples: ``{"text": .., "labels": [ids]}`` each; a text sent again gets the new labels.
+
+        Returns:
+            How many were new or got other labels.
+        """
+        return int(self.call("POST", "/v1/examples", {"examples": list(examples)})["changed"])
 
     def labels(self, search: str = "", *, offset: int = 0, limit: int = 50) -> dict[str, Any]:
-        """A page of labels and how many there are in all."""
+        """Return a page of labels and their total number."""
         query = urlencode({"search": search, "offset": offset, "limit": limit})
         found: dict[str, Any] = self.call("GET", f"/v1/labels?{query}")
         return found
 
     def info(self) -> dict[str, Any]:
-        """What is served, and its limits."""
+        """Return what is served, and its limits."""
         found: dict[str, Any] = self.call("GET", "/v1/info")
         return found
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Any request: JSON in, JSON out.
+        """Send any request: JSON in, JSON out.
 
         Raises:
             ServiceError: If the answer is not a success, after patience with overload.
@@ -143,7 +151,7 @@ class Client:
             time.sleep(wait)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._connection.close()
 
     def __enter__(self) -> Client:

@@ -188,10 +188,6 @@ class TrainConfig:
     """Their optimizer's moments: ``fp32``, or ``int8``, codes in a quarter of the memory."""
     label_place: str = "device"
     """Where label vectors and moments are: ``device``, or ``host``, with a step's rows visiting."""
-    graphs: str = "auto"
-    """CUDA graphs of a transformer's passes, which spare the host most of a step's calls: ``on``,
-    ``off``, or ``auto``: on where a run has steps enough to pay for recording them, for batches not
-    so large that the device is what one waits for."""
     threads: int = 0
     """CPU threads of a step; 0 takes all for a transformer, and half of them for a frugal encoder,
     whose steps are too short to share and whose next batch is made beside them."""

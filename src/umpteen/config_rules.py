@@ -37,7 +37,6 @@ CHOICES = {
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
     "train.label_place": ("device", "host"),
-    "train.graphs": ("auto", "on", "off"),
     "examples.kept": ("auto", "none"),
     "ensemble.enabled": ("auto", "off"),
 }

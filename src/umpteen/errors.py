@@ -63,10 +63,6 @@ class RunError(UmpteenError):
     """A run folder is missing, incomplete or damaged."""
 
 
-class JournalDamaged(RunError):
-    """A line of a journal is not what was written; what can be read still answers."""
-
-
 class StoreDamaged(RunError):
     """The store of changes is damaged, missing or older than it was; changes are refused.
 

@@ -347,21 +347,31 @@ class Predictor:
         Raises:
             ConfigError: If it is no probability, ``auto`` or ``groups``.
         """
+        _check_threshold(threshold)
         limits = np.empty(snapshot.n_labels)
         if not isinstance(threshold, str):
-            if not 0 <= threshold <= 1:
-                raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")
             limits[:] = threshold
             return limits
         assert self.ensemble is not None
         calibration = self.ensemble.variant(without).calibration
-        if threshold not in ("auto", "groups"):
-            raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
         limits[:] = calibration.threshold
         if threshold == "groups":
             n = snapshot.n_trained
             limits[:n] = thresholds_of_labels(calibration, self._source.trained.label_counts)
         return limits
+
+    def check_threshold(self, threshold: float | str | None, head: str | None = None) -> None:
+        """Check a threshold before texts are encoded.
+
+        Raises:
+            ConfigError: If the model has no such head, the scores of the head are no
+                probabilities, or the threshold is none.
+        """
+        name = self.require_head(head)
+        if name != ENSEMBLE:
+            self._require_ensemble(name, threshold, explain=False, without=())
+        elif threshold is not None:
+            _check_threshold(threshold)
 
     def _above(
         self, top: TopK, threshold: float | str | None, without: tuple[str, ...], snapshot: Snapshot
@@ -447,6 +457,14 @@ class Predictor:
                 )
             kind = resolve(INDEXES, about["kind"], kind="index")
             self.label_vectors.use_index(head, kind.load(place / "index"))
+
+
+def _check_threshold(threshold: float | str) -> None:
+    if isinstance(threshold, str):
+        if threshold not in ("auto", "groups"):
+            raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
+    elif not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")
 
 
 def as_texts(texts: Sequence[str] | str) -> list[str]:

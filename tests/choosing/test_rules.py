@@ -12,26 +12,18 @@ from umpteen.choosing.rules import (
     USUAL_SHARE,
     batch_size,
     held_out,
-    label_rows,
     length,
     preset_of,
-    shares,
 )
 
 SHORT = Facts(
     queries=7138,
-    labels=5814,
-    labels_per_query=3.3,
-    queries_per_label=4.0,
     length_90=12,
     length_99=17,
-    label_texts=True,
-    symmetric=0.5,
     validation=0,
     spare=2000,
     least_held=50,
     encoder="bag",
-    device="cpu",
 )
 
 
@@ -84,14 +76,6 @@ def test_long_texts_are_fewer_in_a_batch(tokens, expected):
     said = batch_size(facts(encoder="transformer", queries=10**6, length_90=tokens))
     assert said.settings == {"batches.size": expected}
     assert ("65,536 tokens" in said.reason) == (tokens > 128)
-
-
-def test_label_rows_and_shares_stay_those_of_the_preset():
-    for rule in (label_rows, shares):
-        for queries_per_label in (1.0, 50.0):
-            assert not rule(facts(queries_per_label=queries_per_label)).settings
-    assert "(many)" in shares(facts(queries_per_label=50.0)).reason
-    assert "(few)" in shares(SHORT).reason
 
 
 HELD = [

@@ -1,4 +1,4 @@
-"""``umpteen fit-ensemble``, ``umpteen memory``, and ensembles in other commands."""
+"""``umpteen fuse``, and what fused answers add to the other commands."""
 
 import json
 import shutil
@@ -124,49 +124,3 @@ def test_a_run_with_an_ensemble_can_be_indexed_and_reported(umpteen_command, own
     assert "Ensemble" in text
     assert "dual encoder, classifier, near queries, exact words" in text
     assert "label frequency" in text
-
-
-def test_pairs_are_added_and_counted(umpteen_command, own, tmp_path):
-    file = tmp_path / "pairs.jsonl"
-    file.write_text('{"text": "quite new words", "labels": ["L05"]}\n\n', encoding="utf-8")
-    result = umpteen_command("memory", "add", own, file, "--json")
-    assert result.exit_code == 0, result.stderr
-    facts = json.loads(result.stdout)
-    assert facts["added"] == facts["added_in_all"] == 1
-    assert facts["bytes"] > 0
-    (answer,) = answers(umpteen_command("predict", own, "-k", "1", stdin="quite new words\n"))
-    assert answer["labels"][0]["id"] == "L05"
-    table = umpteen_command("memory", "info", own)
-    assert "added in all" in table.stdout
-
-
-def test_memory_says_whether_near_texts_get_its_votes(umpteen_command, own):
-    file = own / "answers" / "recipe.json"
-    recipe = json.loads(file.read_text())
-    whole = next(way for way in recipe["ways"] if "votes" in way["parts"])
-    for ways, said in (([whole], False), (recipe["ways"], True)):
-        ways = sorted(ways, key=lambda way: said == ("votes" in way["parts"]))
-        file.write_text(json.dumps({**recipe, "ways": ways}))
-        result = umpteen_command("memory", "info", own)
-        assert ("near texts do not" in result.stderr) is said
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{", "not JSON"),
-        ('["a"]', "expected"),
-        ('{"text": "a"}', "expected"),
-        ('{"text": "a", "labels": ["nobody"]}', "nobody"),
-        ('{"text": "a", "labels": []}', "at least one"),
-    ],
-)
-def test_a_wrong_line_adds_nothing(line, words, umpteen_command, own, tmp_path, fails):
-    file = tmp_path / "pairs.jsonl"
-    file.write_text('{"text": "fine", "labels": ["L05"]}\n' + line + "\n", encoding="utf-8")
-    assert words in fails(umpteen_command("memory", "add", own, file))
-    assert not (own / "memory.journal").exists()
-
-
-def test_a_run_without_a_fused_answer_says_so(umpteen_command, trained, fails):
-    assert "umpteen fit-ensemble" in fails(umpteen_command("memory", "info", trained))

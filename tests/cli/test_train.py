@@ -104,7 +104,6 @@ WRONG = [
     (["--resume"], "is not a run folder"),
     (["--resume", "--minutes", "3"], "keeps its own settings"),
     (["--minutes", "0"], "more than 0 minutes"),
-    (["--tune", "-1"], "above 0 minutes"),
 ]
 
 

@@ -8,6 +8,7 @@ from umpteen.errors import RunError
 from umpteen.ranking.calibration import Calibration, calibration_inputs, fit_calibration
 from umpteen.ranking.candidates import Candidates, top_k
 from umpteen.ranking.prior import prior_calibration
+from umpteen.ranking.solver import prior_ridge
 from umpteen.ranking.thresholds import calibration_error
 
 from .samples import permuted
@@ -43,18 +44,21 @@ def wrapped(dual):
 def total_loss(calibration, scores, candidates, positive, prior, places=20, decay=1.0):
     """The loss of the fit as a loop over queries."""
     logs, given = calibration_inputs(scores.double(), candidates, calibration.retrievers)
-    total = 0.0
+    total, seen = 0.0, []
     first = top_k(scores.double(), candidates.rows, places)
     for query in range(len(candidates)):
         for place in first[query].tolist():
             if place >= 0:
+                seen.append(given[query].numpy())
                 shift = float(given[query].numpy() @ calibration.shift)
                 logit = calibration.slope * float(logs[query, place]) + shift
                 sign = 1 if positive[query, place] else -1
                 total += np.logaddexp(0.0, -sign * logit)
     gap = np.array([calibration.slope, *calibration.shift])
     gap = gap - np.array([prior.slope, *prior.shift])
-    return total + 0.5 * decay * gap @ gap
+    queries = int((first >= 0).any(dim=1).sum())
+    ridge = decay + 100 * prior_ridge(queries) * np.var(seen, axis=0)
+    return total + 0.5 * np.array([decay, *ridge]) @ gap**2
 
 
 PRIOR = prior_calibration(("dual",))
@@ -142,6 +146,16 @@ def test_any_scores_converge_to_finite_monotone_probabilities(name, dtype):
         assert (said[query][own][order].diff() >= 0).all()
 
 
+@pytest.mark.parametrize("width", [7, 10, 33])
+def test_equal_scores_have_equal_probabilities(width):
+    """A vectorized sigmoid differs from the scalar one of the last places."""
+    for slope in np.linspace(0.5, 2.0, 40):
+        same = wrapped(np.ones((9, width)))
+        calibration = Calibration(("dual",), slope, np.zeros(len(PRIOR.shift)))
+        said = calibration.probabilities(torch.full((9, width), 1.7), same)
+        assert len(said.unique()) == 1
+
+
 def test_one_class_gives_probabilities_of_that_class():
     candidates, scores, right = logistic(n=60)
     wrong = fit_calibration(scores, candidates, torch.zeros_like(right), PRIOR)
@@ -190,7 +204,7 @@ def test_the_prior_is_kept_without_queries_and_fades_with_many():
     candidates, scores, right = logistic(n=3000)
     none = candidates.select(torch.arange(0))
     assert fit_calibration(scores[:0], none, right[:0], PRIOR) is PRIOR
-    other = Calibration(("dual",), 3.0, np.array([-4.0, 2.0, 1.0]))
+    other = Calibration(("dual",), 3.0, np.array([-4.0, 0.0, 2.0, 0.0, 1.0]))
 
     def gap(n):
         own = candidates.select(torch.arange(n))
@@ -202,11 +216,10 @@ def test_the_prior_is_kept_without_queries_and_fades_with_many():
     assert gap(3000) < 0.01
 
 
-def test_the_prior_reads_shares_as_probabilities():
+def test_the_prior_multiplies_odds_by_the_labels_of_a_text():
     candidates, scores, _ = logistic(n=5)
-    shares = scores.softmax(dim=1)
-    odds = PRIOR.probabilities(scores, candidates)
-    np.testing.assert_allclose(odds / (1 - odds), shares, rtol=1e-9)
+    one, six = (prior_calibration(("dual",), m).probabilities(scores, candidates) for m in (1, 6))
+    np.testing.assert_allclose(six / (1 - six), 6 * one / (1 - one), rtol=1e-9)
 
 
 def test_a_calibration_survives_json_and_damage_is_reported():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from umpteen.ranking.candidates import concat, rows_of_pairs, take, top_k, union
+from umpteen.ranking.candidates import best_candidates, concat, rows_of_pairs, take, top_k, union
 
 from .samples import made
 
@@ -93,3 +93,13 @@ def test_blocks_of_different_width_are_padded():
     mask = torch.arange(9) % 2 == 0
     assert torch.equal(both.select(mask).counts, both.counts[::2])
     assert len(both.select(mask)) == 5
+
+
+def test_best_candidates_carry_falling_probabilities():
+    rows = torch.tensor([[4, 5, 6], [-1, -1, -1], [1, 7, -1]])
+    scores = torch.tensor([[1.0, 3.0, 3.0], [0.0, 0.0, 0.0], [-2.0, 0.0, 9.0]])
+    chances = torch.tensor([[0.1, 0.8, 0.8 + 1e-7], [0.0, 0.0, 0.0], [0.2, 0.4, 0.9]])
+    found, best = best_candidates(scores, chances, rows, 2)
+    assert found.tolist() == [[5, 6], [-1, -1], [7, 1]]
+    np.testing.assert_allclose(best, [[0.8, 0.8], [-np.inf, -np.inf], [0.4, 0.2]])
+    assert best[0, 0] == best[0, 1]

@@ -11,6 +11,7 @@ from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.ensemble_fitting import fit_ensemble
 from umpteen.ranking.features import matrix
 from umpteen.ranking.prior import prior_weights
+from umpteen.ranking.solver import prior_ridge
 
 from .samples import ALL, COUNTS, made, permuted
 
@@ -136,7 +137,7 @@ def test_the_ridge_pulls_to_the_prior():
     model = fit_ensemble(candidates, positive, ALL, prior=prior)
     center = prior.weights / prior.scale * model.scale
     usable = (positive & candidates.seen).any(1) & (~positive & candidates.seen).any(1)
-    decay = ensemble_fitting.DECAY + ensemble_fitting.PRIOR_RIDGE / int(usable.sum())
+    decay = ensemble_fitting.DECAY + prior_ridge(int(usable.sum()))
     given = standardized(model, candidates)
     best = objective(model.weights, given, candidates, positive, decay, center)
     for place in range(0, len(center), 3):

@@ -38,7 +38,7 @@ def run(served_run, tmp_path):
 
 @pytest.fixture
 def serving(run):
-    """Makes clients of applications in this process: ``serving(most_texts=3)``."""
+    """Makes clients of applications in this process: ``serving(max_texts=3)``."""
     from contextlib import ExitStack
 
     from starlette.testclient import TestClient

@@ -1,14 +1,19 @@
 """The routes: answers equal the library's, changes are in force in the next request."""
 
 import concurrent.futures
+import contextlib
 import json
+import shutil
+import sqlite3
 
 import numpy as np
 import pytest
 from hard_disks import no_room
 
 import umpteen
-from umpteen.live.book import LabelBook
+from umpteen.errors import ConfigError
+from umpteen.runs import RunFolder
+from umpteen.store import ChangeStore
 
 TEXTS = ["about red apple quite", "old river mirror", "tiny window near", ""]
 
@@ -21,6 +26,10 @@ def predict(client, texts, **body):
 
 def ids(answer):
     return [[label["id"] for label in each["labels"]] for each in answer["predictions"]]
+
+
+def stored(run):
+    return ChangeStore.open(run, RunFolder(run).read_labels()[0]).state()
 
 
 def sentence(answer, status):
@@ -50,44 +59,77 @@ def test_one_text_is_a_list_of_one(client):
     assert ids(predict(client, TEXTS[0])) == ids(predict(client, [TEXTS[0]]))
 
 
-def test_parts_add_up_to_the_score(client):
+def test_contributions_of_the_heads_add_up_to_the_combined_score(client):
     client.post("/v1/labels", json={"labels": [{"id": "N1", "text": TEXTS[1]}]})
     found = predict(client, TEXTS, k=41, explain=True, head="combined")
     for each in found["predictions"]:
         for label in each["labels"]:
-            assert sum(label["parts"].values()) == pytest.approx(label["score"], abs=2e-5)
-    assert "parts" not in predict(client, TEXTS)["predictions"][0]["labels"][0]
+            assert sum(label["contributions"].values()) == pytest.approx(label["score"], abs=2e-5)
+    assert "contributions" not in predict(client, TEXTS)["predictions"][0]["labels"][0]
     own = next(x for x in found["predictions"][1]["labels"] if x["id"] == "N1")
-    assert own["parts"]["dual"] == pytest.approx(1, abs=1e-5)
+    assert own["contributions"]["dual"] == pytest.approx(1, abs=1e-5)
 
 
-def test_the_fused_head_tells_its_parts_and_neighbours(client):
+def test_the_ensemble_explains_with_contributions_and_neighbours(client):
     found = predict(client, TEXTS, k=3, explain=True)
     assert found["head"] == "ensemble"
+    scorers = {"dual", "classifier", "knn", "lexical", "frequency"}
     for each in found["predictions"]:
-        assert all(label["parts"] for label in each["labels"])
+        assert all(label["contributions"].keys() <= scorers for label in each["labels"])
+        assert all(label["contributions"] for label in each["labels"])
         assert 1 <= len(each["neighbours"]) <= 5
         assert each["neighbours"][0]["labels"]
     assert "neighbours" not in predict(client, TEXTS)["predictions"][0]
 
 
-def test_corrections_are_remembered(client):
+def test_a_text_without_evidence_gets_a_note_and_no_label(client):
+    found = predict(client, ["", TEXTS[0]], threshold="auto")["predictions"]
+    assert found[0]["labels"] == []
+    assert found[0]["note"]
+    assert "note" not in found[1]
+
+
+def test_corrections_count_in_the_next_prediction(client):
     text = "quite some candle under mountain"
-    before = client.get("/v1/info").json()["remembered"]
-    answer = client.post("/v1/memory", json={"examples": [{"text": text, "labels": ["L30"]}]})
-    assert answer.json() == {"changed": 1, "remembered": before + 1}
+    before = client.get("/v1/info").json()["n_examples"]
+    body = {"examples": [{"text": text, "labels": ["L30"]}]}
+    assert client.post("/v1/examples", json=body).json() == {"changed": 1, "revision": 1}
+    assert client.post("/v1/examples", json=body).json() == {"changed": 0, "revision": 1}
+    assert client.get("/v1/info").json()["n_examples"] == before + 1
     found = predict(client, text, k=1, explain=True)
     assert ids(found) == [["L30"]]
     assert found["predictions"][0]["neighbours"][0]["text"] == text
     bad = {"examples": [{"text": "a", "labels": ["nobody"]}]}
-    assert "no label has the id 'nobody'" in sentence(client.post("/v1/memory", json=bad), 422)
+    assert "no label has the id 'nobody'" in sentence(client.post("/v1/examples", json=bad), 422)
+    bad = {"examples": [{"text": " ", "labels": ["L30"]}]}
+    assert "blank text" in sentence(client.post("/v1/examples", json=bad), 422)
 
 
-def test_threshold_allow_and_deny(client):
+@pytest.mark.parametrize("threshold", ["auto", "groups", 0.2, 0, 1])
+def test_thresholds_are_those_of_the_library(client, run, threshold):
+    model = umpteen.Predictor.load(run, device="cpu")
+    wanted = model.predict(TEXTS, 9, threshold=threshold)
+    assert ids(predict(client, TEXTS, k=9, threshold=threshold)) == wanted.ids
+
+
+def test_a_threshold_needs_probabilities(client, run):
+    model = umpteen.Predictor.load(run, device="cpu")
+    for body in [
+        {"threshold": 0.5, "head": "combined"},
+        {"threshold": "auto", "head": "dual"},
+        {"threshold": 1.5},
+        {"threshold": -0.1, "head": "ensemble"},
+    ]:
+        with pytest.raises(ConfigError) as error:
+            model.predict("a", **body)
+        answer = client.post("/v1/predict", json={"texts": "a", **body})
+        assert sentence(answer, 422) == str(error.value)
+    answer = client.post("/v1/predict", json={"texts": "a", "threshold": "often"})
+    assert "threshold" in sentence(answer, 422)
+
+
+def test_allow_and_deny(client):
     every = predict(client, TEXTS, k=40, head="combined")
-    scores = [label["score"] for label in every["predictions"][0]["labels"]]
-    cut = predict(client, TEXTS, k=40, threshold=scores[3], head="combined")
-    assert ids(cut)[0] == ids(every)[0][:4]
     some = predict(client, TEXTS, k=40, allow=["L03", "L30", "L03"])
     assert [sorted(each) for each in ids(some)] == [["L03", "L30"]] * 4
     best = ids(every)[0][0]
@@ -102,7 +144,7 @@ def test_requests_of_all_kinds_at_once_get_what_they_get_alone(client):
         {"texts": TEXTS[1:], "k": 7, "head": "dual"},
         {"texts": TEXTS[:1], "k": 40, "deny": ["L00", "L01"]},
         {"texts": TEXTS, "k": 2, "allow": ["L05", "L06", "L07"]},
-        {"texts": TEXTS[2:], "k": 5, "head": "classifier", "threshold": 0.1},
+        {"texts": TEXTS[2:], "k": 5, "threshold": 0.1},
         {"texts": TEXTS[:3], "k": 4, "explain": True},
     ]
     alone = [client.post("/v1/predict", json=body).json() for body in bodies]
@@ -122,7 +164,7 @@ def test_labels_are_added_retired_and_restored(client, run):
     answer = client.post("/v1/labels", json={"labels": [{"id": "N/1 ä", "text": TEXTS[1]}]})
     assert answer.json() == {"changed": 1, "revision": 1}
     assert ids(predict(client, TEXTS[1], k=1, head="dual")) == [["N/1 ä"]]
-    assert LabelBook.open(run).changes.row("N/1 ä") == 40
+    assert stored(run).labels.rows["N/1 ä"] == 40
     gone = ids(predict(client, TEXTS[0], k=2))[0]
     answer = client.delete("/v1/labels", params={"id": ["N/1 ä", *gone]})
     assert answer.json() == {"changed": 3, "revision": 2}
@@ -153,7 +195,7 @@ def test_the_list_is_searched_and_paged(client):
 
 
 def test_what_is_refused_is_a_sentence(serving):
-    client = serving(most_texts=3, most_characters=50, most_k=9, most_ids=3, most_labels=2)
+    client = serving(max_texts=3, max_characters=50, max_k=9, max_ids=3, max_labels=2)
     post = client.post
     for body, status, words in [
         ({"texts": []}, 422, "texts is empty"),
@@ -166,7 +208,7 @@ def test_what_is_refused_is_a_sentence(serving):
         ({"texts": "a", "deny": ["L01"] * 4}, 413, "deny holds 4 ids; at most 3"),
         ({"texts": "a", "colour": 1}, 422, "colour: "),
         ({"texts": 3}, 422, "not valid: texts"),
-        ({"texts": ["\ud800"]}, 422, "not valid"),
+        ({"texts": ["a", "b\ud800"]}, 422, "texts[1] contains a lone surrogate at character 2"),
         ({"texts": "a", "\ud800": 1}, 422, "not valid"),
         ({}, 422, "texts: Field required"),
         ([], 422, "not valid"),
@@ -181,8 +223,8 @@ def test_what_is_refused_is_a_sentence(serving):
     for body, status, words in [
         ({"labels": []}, 422, "labels: "),
         ({"labels": [new] * 3}, 413, "at most 2 at once"),
-        ({"labels": [{"id": "N1", "text": " "}]}, 422, "neither of them blank"),
-        ({"labels": [new, {"id": "L01", "text": "taken"}]}, 409, "never given twice"),
+        ({"labels": [{"id": "N1", "text": " "}]}, 422, "neither may be blank"),
+        ({"labels": [new, {"id": "L01", "text": "taken"}]}, 409, "an id is never used twice"),
     ]:
         assert words in sentence(post("/v1/labels", json=body), status)
     assert "no label has the id 'x'" in sentence(client.delete("/v1/labels?id=x"), 404)
@@ -201,7 +243,7 @@ def test_a_deadline_is_kept(serving):
 
 
 def test_overload_is_told_to_come_back(serving):
-    client = serving(queue_texts=7, most_texts=7, wait_seconds=0.3)
+    client = serving(queue_texts=7, max_texts=7, wait_seconds=0.3)
     predict(client, [*TEXTS, *TEXTS[:3]])  # as many are waited for then
 
     def ask(_):
@@ -217,12 +259,18 @@ def test_overload_is_told_to_come_back(serving):
     assert "try again in" in sentence(refused, 429)
 
 
-def test_info_tells_what_is_served(client):
+def test_info_describes_the_run(client, run):
     about = client.get("/v1/info").json()
     assert about["heads"] == ["dual", "classifier", "combined", "ensemble"]
+    assert about["default_head"] == "ensemble"
     assert (about["run"], about["n_labels"], about["changes"]) == ("run", 40, "")
     assert sum(each["labels"] for each in about["frequencies"]) == 40
     assert about["history"][-1]["heads"]["dual"]["P@1"] >= 0
+    variant = json.loads((run / "ensemble" / "ensemble.json").read_text())["variants"][0]
+    assert about["ensemble"]["scorers"] == variant["scorers"]
+    assert about["ensemble"]["calibration_error"] == variant["validation"].get("ECE")
+    assert about["ensemble"]["threshold"] == variant["calibration"]["threshold"]
+    assert about["ensemble"]["group_thresholds"] == variant["calibration"]["group_thresholds"]
     client.delete("/v1/labels?id=L01")
     about = client.get("/v1/info").json()
     assert (about["n_labels"], about["n_retired"], about["revision"]) == (39, 1, 1)
@@ -240,53 +288,76 @@ def test_health_readiness_and_metrics(client):
     assert "BREW" not in text
     assert "umpteen_texts_total 4" in text
     assert "umpteen_labels 40" in text
+    assert "umpteen_store_revision 0" in text
     for line in text.splitlines():
         assert line.startswith("#") or len(line.rsplit(" ", 1)) == 2
         if not line.startswith("#"):
             float(line.rsplit(" ", 1)[1])
 
 
-def test_a_full_disk_refuses_changes_and_goes_on_answering(client, run):
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz"])
+def test_head_is_answered_as_get_is(client, path):
+    answer = client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert client.get(path).status_code == 200
+
+
+def test_a_full_disk_refuses_changes_and_predictions_go_on(client, run):
     client.delete("/v1/labels?id=L01")
-    size = (run / "labels.journal").stat().st_size
-    with no_room(size + 10):
+    with no_room((run / "changes.sqlite-wal").stat().st_size + 10):
         answer = client.post("/v1/labels", json={"labels": [{"id": "N", "text": "x" * 2000}]})
-        assert "could not be written (File too large)" in sentence(answer, 503)
+        assert "could not be written" in sentence(answer, 503)
         assert str(run) not in answer.text
         assert "L01" not in ids(predict(client, TEXTS, k=50))[0]
     assert client.post("/v1/labels", json={"labels": [{"id": "N", "text": "x"}]}).status_code == 200
 
 
-def test_a_damaged_journal_refuses_changes_and_goes_on_answering(serving, run):
-    book = LabelBook.open(run)
-    book.retire(["L01"])
-    book.retire(["L02"])
-    file = run / "labels.journal"
-    file.write_bytes(file.read_bytes().replace(b"L01", b"L03"))
+def test_a_damaged_store_refuses_changes_and_predictions_go_on(serving, run):
+    first = serving()
+    first.delete("/v1/labels?id=L01")
+    first.delete("/v1/labels?id=L02")
+    examples = {"examples": [{"text": "candle number", "labels": ["L30"]}]}
+    assert first.post("/v1/examples", json=examples).status_code == 200
+    with contextlib.closing(sqlite3.connect(run / "changes.sqlite")) as connection:
+        connection.execute("UPDATE retirements SET retired = 0 WHERE row = 1")
+        connection.commit()
     client = serving()
     assert "L02" not in ids(predict(client, TEXTS, k=50))[0]
-    answer = client.delete("/v1/labels?id=L05")
-    assert "damaged; answers go on" in sentence(answer, 503)
-    assert str(run) not in answer.text
+    assert ids(predict(client, "candle number", k=1)) == [["L30"]]
+    for answer in [client.delete("/v1/labels?id=L05"), client.post("/v1/examples", json=examples)]:
+        assert "is damaged" in sentence(answer, 503)
+        assert str(run) not in answer.text
     assert "damaged" in client.get("/v1/info").json()["changes"]
-    assert "umpteen_journal_damaged 1" in client.get("/metrics").text
-    assert client.get("/readyz").status_code == 200
+    assert "umpteen_store_damaged 1" in client.get("/metrics").text
+    assert "the store of changes" in sentence(client.get("/readyz"), 503)
+    assert client.get("/healthz").status_code == 200
 
 
-def test_a_damaged_memory_refuses_additions_and_goes_on_answering(serving, run):
-    first = serving()
-    for n in range(2):
-        body = {"examples": [{"text": f"candle number {n}", "labels": ["L30"]}]}
-        assert first.post("/v1/memory", json=body).status_code == 200
-    file = run / "memory.journal"
-    file.write_bytes(file.read_bytes().replace(b"number 0", b"number 7"))
-    client = serving()
-    assert ids(predict(client, "candle number 1", k=1)) == [["L30"]]
-    assert "damaged; answers go on" in sentence(client.post("/v1/memory", json=body), 503)
-    assert client.delete("/v1/labels?id=L05").status_code == 200
+def test_a_store_that_was_rolled_back_is_noticed_and_keeps_labels_retired(client, run):
+    client.delete("/v1/labels?id=L01")
+    backup = {f: f.read_bytes() for f in run.glob("changes.sqlite*")}
+    client.delete("/v1/labels?id=L02")
+    for file in run.glob("changes.sqlite*"):
+        file.unlink()
+    for file, content in backup.items():
+        file.write_bytes(content)
+    answer = sentence(client.get("/readyz"), 503)
+    assert "the store of changes" in answer
+    assert str(run) not in answer
+    assert not {"L01", "L02"} & set(ids(predict(client, TEXTS, k=50))[0])
+    assert client.delete("/v1/labels?id=L05").status_code == 503
+
+
+def test_a_run_folder_that_is_gone_is_not_ready_and_predictions_go_on(client, run):
+    shutil.rmtree(run)
+    assert "the run folder is gone" in sentence(client.get("/readyz"), 503)
+    assert client.get("/healthz").status_code == 200
+    assert ids(predict(client, TEXTS[0], k=2))[0]
 
 
 def test_the_openapi_document_names_every_route(client):
     paths = client.get("/openapi.json").json()["paths"]
-    assert {"/v1/predict", "/v1/labels", "/v1/info", "/healthz", "/metrics"} <= set(paths)
+    assert {"/v1/predict", "/v1/labels", "/v1/examples", "/v1/info", "/healthz", "/metrics"} <= set(
+        paths
+    )
     assert set(paths["/v1/labels"]) == {"get", "post", "delete"}

@@ -58,7 +58,7 @@ OPERATIONS = [
     ("delete", "/v1/labels"),
     ("post", "/v1/labels/retire"),
     ("post", "/v1/labels/restore"),
-    ("post", "/v1/memory"),
+    ("post", "/v1/examples"),
     ("get", "/v1/info"),
     ("get", "/metrics"),
 ]
@@ -131,7 +131,7 @@ def test_raw_bodies(fuzzed):
     rng = random.Random(11)
     headers = {"Content-Type": "application/json"}
     for raw in pieces(rng):
-        for path in ("/v1/predict", "/v1/labels", "/v1/labels/retire", "/v1/memory"):
+        for path in ("/v1/predict", "/v1/labels", "/v1/labels/retire", "/v1/examples"):
             judge(fuzzed.post(path, content=raw, headers=headers))
 
 

@@ -176,22 +176,38 @@ def test_a_deadline_is_told_and_late_work_is_not_done():
     assert waiting == 0
 
 
-def test_a_failure_is_told_to_whom_it_concerns_and_the_queue_goes_on():
+def test_a_job_that_fails_in_a_batch_is_retried_alone_and_only_it_fails():
     async def play():
-        gate = Gate()
-        queue = batcher(gate)
+        gate, failures = Gate(), []
+        queue = batcher(gate, on_failure=failures.append)
         found = await asyncio.gather(
-            queue.submit("bad", 1, seconds=180),
             queue.submit(1, 1, seconds=180),
+            queue.submit("bad", 1, seconds=180),
+            queue.submit(3, 1, seconds=180),
             return_exceptions=True,
         )
         after = await queue.submit(4, 1, seconds=180)
         await queue.close()
-        return found, after, queue.waiting
+        return found, after, gate.batches, queue.waiting, failures
 
-    found, after, waiting = asyncio.run(play())
-    assert [type(each) for each in found] == [ValueError, ValueError]
+    found, after, batches, waiting, failures = asyncio.run(play())
+    assert len(failures) == 1
+    assert (found[0], found[2]) == (2, 6)
+    assert isinstance(found[1], ValueError)
     assert (after, waiting) == (8, 0)
+    assert batches == [[1, "bad", 3], [1], ["bad"], [3], [4]]
+
+
+def test_too_few_answers_fail_their_jobs_and_not_the_queue():
+    async def play():
+        queue = batcher(lambda work: [])
+        failed = await asyncio.gather(queue.submit(1, 1, seconds=180), return_exceptions=True)
+        await queue.close()
+        return failed, queue.waiting
+
+    failed, waiting = asyncio.run(play())
+    assert isinstance(failed[0], RuntimeError)
+    assert waiting == 0
 
 
 def test_closing_answers_what_was_accepted():

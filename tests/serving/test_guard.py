@@ -56,6 +56,19 @@ def test_a_change_token_alone_leaves_reading_free(serving, tokens):
     assert client.post("/v1/labels", json=NEW, headers=bearer(CHANGE)).status_code == 200
 
 
+def test_a_read_token_alone_switches_changes_off(serving, tokens):
+    client = serving(read_token_file=tokens["read_token_file"])
+    example = {"examples": [{"text": "a", "labels": ["L01"]}]}
+    for headers in ({}, bearer(READ)):
+        for path, body in [("/v1/labels", NEW), ("/v1/examples", example)]:
+            answer = client.post(path, json=body, headers=headers)
+            assert answer.status_code == 403
+            assert "--change-token-file" in answer.json()["error"]["message"]
+        assert client.delete("/v1/labels?id=L01", headers=headers).status_code == 403
+    about = client.get("/v1/info", headers=bearer(READ)).json()
+    assert "without a token" in about["changes"]
+
+
 def test_off_loopback_changes_need_a_token(serving, tokens):
     client = serving(host="0.0.0.0")
     assert client.post("/v1/predict", json={"texts": "a"}).status_code == 200
@@ -104,7 +117,7 @@ def test_only_json_is_read(client):
 
 
 def test_a_large_body_is_refused_with_and_without_its_length(serving):
-    client = serving(most_body_bytes=1000)
+    client = serving(max_body_bytes=1000)
     body = b'{"texts": "' + b"a" * 2000 + b'"}'
     headers = {"Content-Type": "application/json"}
     assert client.post("/v1/predict", content=body, headers=headers).status_code == 413

@@ -116,14 +116,11 @@ def test_typing_a_text_and_enter_shows_what_the_service_answers(page, server):
     assert "10 labels found" in said
     assert best["text"] in said
     assert f"{round(100 * best['score'])} %" in page.text("#found .result .score")
-    shares, named = (
-        page.text("#found .result .shares"),
-        {"dual": "label text", "classifier": "classifier"},
-    )
-    named |= {"votes": "near texts", "lexical": "exact words", "frequency": "frequency"}
-    for part, value in best["parts"].items():
-        share = 100 * max(0.0, value) / sum(max(0.0, other) for other in best["parts"].values())
-        assert (f"{named[part]} {share:.0f} %" in shares) == (share >= 0.5)
+    shares = page.text("#found .result .shares")
+    contributions = {name: max(0.0, value) for name, value in best["contributions"].items()}
+    for scorer, value in contributions.items():
+        share = 100 * value / sum(contributions.values())
+        assert (f"{scorer} {share:.0f} %" in shares) == (share >= 0.5)
     near = expected["neighbours"][0]
     assert near["text"] in page.text("#near-list li")
     assert near["labels"][0] in page.text("#near-list li")
@@ -225,7 +222,7 @@ def test_a_correction_by_keyboard_counts_in_the_next_answer(page):
     page.wait("!document.querySelector('#correction').hidden")
     assert page.js("document.querySelectorAll('#found .result.wrong').length") == 1
     page.press("s")
-    page.wait("document.querySelector('#found-note').textContent.startsWith('Remembered')")
+    page.wait("document.querySelector('#found-note').textContent.startsWith('Correction stored')")
     assert found_ids(page)[0] == last
     assert text in page.text("#near-list li")
     assert page.js("document.querySelector('#correction').hidden")
@@ -244,7 +241,7 @@ def test_a_missing_label_can_be_added_to_a_correction(page):
     chosen = page.wait("document.querySelector('#correction-labels bdi')?.textContent")
     assert "lantern" in chosen
     page.click("#correction-send")
-    page.wait("document.querySelector('#found-note').textContent.startsWith('Remembered')")
+    page.wait("document.querySelector('#found-note').textContent.startsWith('Correction stored')")
     assert page.text("#found .result .label-text") == chosen
 
 
@@ -420,7 +417,7 @@ def test_a_token_is_asked_for_and_kept_in_memory_only(browser, run, tmp_path):
 
 def test_a_busy_service_is_asked_again_by_itself(browser, run):
     # One text may wait: with others asking on and on there is hardly ever room.
-    server = Server(run, most_texts=1, queue_texts=1)
+    server = Server(run, max_texts=1, queue_texts=1)
     enough = threading.Event()
 
     def crowd():

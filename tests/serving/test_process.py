@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from umpteen.live.book import LabelBook
+from umpteen.runs import RunFolder
+from umpteen.store import ChangeStore
 
 from .conftest import PATIENCE
 
@@ -28,6 +29,10 @@ def answers(service, text=TEXT, **body):
     status, found = service.call("/v1/predict", {"texts": text, "head": "dual", **body})
     assert status == 200, found
     return [label["id"] for label in found["predictions"][0]["labels"]]
+
+
+def stored(run):
+    return ChangeStore.open(run, RunFolder(run).read_labels()[0]).state()
 
 
 def until(holds):
@@ -116,7 +121,6 @@ def test_a_new_version_takes_over_without_a_lost_request(service, run, other_run
     for thread in threads:
         thread.start()
     later = shutil.copytree(other_run, tmp_path / "later")
-    LabelBook.open(later).add([])
     fresh = tmp_path / "fresh"
     fresh.symlink_to(later)
     os.replace(fresh, link)
@@ -146,8 +150,7 @@ def test_killed_right_after_the_answer_no_change_is_lost(service, run):
         )
         assert status == 200
         running.stop(signal.SIGKILL)
-        changes = LabelBook.open(run).changes
-        assert [x.id for x in changes.added] == [f"K{n}" for n in range(round_ + 1)]
+        assert list(stored(run).added.ids) == [f"K{n}" for n in range(round_ + 1)]
     assert {"K0", "K1"} <= set(answers(service(run), k=50))
 
 
@@ -180,9 +183,9 @@ def test_the_examples_of_the_document_run(service, run):
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.count('{"predictions":[{') == 2
-        assert '"parts"' in done.stdout
+        assert '"contributions"' in done.stdout
         assert "umpteen_requests_total" in done.stdout
     names = {"URL": running.url}
     exec(blocks["python"], names)
     assert len(names["labels"]) == 3
-    assert LabelBook.open(run).changes.retired == {"N2"}
+    assert stored(run).retired_ids == ["N2"]

@@ -25,17 +25,18 @@ def test_it_tells_the_history_of_the_run(client, run):
     assert len(told["loss"]["steps"]) == len(told["loss"]["smooth"]) > 1
     assert told["loss"]["steps"][-1] <= history.steps.steps[-1]
     assert told["facts"]["Epochs"] == f"{history.reached} of {history.planned}"
-    recipe = json.loads((run / "answers" / "recipe.json").read_text())
-    assert told["ensemble"][0]["validation"] == recipe["ways"][0]["validation"]
+    variants = json.loads((run / "ensemble" / "ensemble.json").read_text())["variants"]
+    for name in ("scorers", "validation", "contributions"):
+        assert [each[name] for each in told["ensemble"]] == [each[name] for each in variants]
 
 
 def test_bins_hold_every_label_and_go_down(client, run):
     bins, counts = report_of(client)["bins"], np.asarray(Predictor.load(run).label_counts)
     assert sum(each["labels"] for each in bins) == len(counts)
-    assert bins[0]["most"] == counts.max()
-    assert bins[-1]["least"] == counts.min()
+    assert bins[0]["max"] == counts.max()
+    assert bins[-1]["min"] == counts.min()
     for one, next_one in zip(bins, bins[1:], strict=False):
-        assert one["least"] >= next_one["most"]
+        assert one["min"] >= next_one["max"]
 
 
 def test_examples_are_texts_the_run_keeps(client, run):

@@ -101,3 +101,13 @@ def test_they_are_served_with_a_strict_policy(client):
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy
+
+
+def test_visible_words_are_those_of_the_documentation(elements):
+    shown = " ".join(words for each in elements.words.values() for words in each)
+    quoted = re.findall(
+        r"[\"`]([^\"`]* [^\"`]*)[\"`]", "".join(f.read_text("utf-8") for f in SCRIPTS)
+    )
+    for word in ("remember", "fused", "votes", "exact words", "near texts", "all parts"):
+        assert word not in shown.lower()
+        assert not [text for text in quoted if word in text.lower()]

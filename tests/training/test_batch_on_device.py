@@ -198,39 +198,6 @@ class TestOnGpu:
         losses = [info.loss for info in loop.watch.drain()]
         assert np.isfinite(losses).all()
 
-    @pytest.mark.parametrize("preset", ["unidec", "depsl", "unidec-bank"])
-    def test_a_replayed_step_does_not_wait_and_does_as_the_calls_do(
-        self, preset, tiny_data, tiny_bert, tmp_path
-    ):
-        losses = {}
-        for how in ("on", "off"):
-            _, _, loop = prepared(
-                tiny_data, tmp_path / how, f"encoder.name={tiny_bert}", f"train.graphs={how}",
-                preset=preset, device="cuda", precision="fp32",
-            )  # fmt: skip
-            if loop.bank is not None:
-                loop.refreshed = loop.refresh(loop.model, 0)
-            encoder = loop.model.encoder
-            assert (encoder.replays is not None) == (how == "on")
-            for module in encoder.modules():  # so that filling up changes no draw
-                if isinstance(module, torch.nn.Dropout):
-                    module.p = 0.0
-            loop.model.train()
-            batch = loop.maker.make(loop.plan()[0], 0)
-            for step in range(7):
-                if step >= 3:  # the second one is recorded
-                    torch.cuda.synchronize()
-                    torch.cuda.set_sync_debug_mode("error")
-                try:
-                    loop._step(batch, 0.5)
-                finally:
-                    torch.cuda.set_sync_debug_mode("default")
-                loop.position.step += 1
-            assert how == "off" or len(encoder.replays) == 1
-            losses[how] = [info.loss for info in loop.watch.drain()]
-        assert losses["on"][-1] < losses["on"][0]
-        np.testing.assert_allclose(losses["on"], losses["off"], rtol=2e-3)
-
     def test_waiting_is_noticed_here(self):
         """The test above can fail."""
         values = torch.ones(3, device="cuda")

@@ -13,7 +13,7 @@ from umpteen.training.run import train
 
 
 def settled(data, *, preset=None, overrides=(), dataset=None, minutes=None):
-    return settle(data, preset=preset, overrides=overrides, dataset=dataset, device="cpu",
+    return settle(data, preset=preset, overrides=overrides, dataset=dataset,
                   minutes=minutes)  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_the_users_changes_lie_above_the_choice_and_a_preset_in_its_place(tiny_d
 def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
     found = settled(tiny_data, overrides=[f"encoder.name={tiny_bert}"])
     assert found.config.train.lr_labels == load_config("unidec").train.lr_labels
-    assert facts_of(tiny_data, found.config, device="cpu").encoder == "transformer"
+    assert facts_of(tiny_data, found.config).encoder == "transformer"
 
 
 def test_a_budget_bounds_the_fused_answer_too(tiny_data):

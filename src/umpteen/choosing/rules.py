@@ -20,7 +20,6 @@ LEAST_TOKENS = 32
 STEPS_OF_AN_EPOCH = 50
 LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
 SMALLEST_BATCH = 32
-DENSE = 20.0
 HELD_QUERIES = 64
 HELD_SHARE = 0.1
 FEWEST_QUERIES = 600
@@ -79,24 +78,6 @@ def batch_size(facts: Facts) -> Chosen:
     return Chosen(reason, {"batches.size": size})
 
 
-def label_rows(facts: Facts) -> Chosen:
-    """Whether label texts become training rows."""
-    return Chosen(
-        "no label rows (augment.method): label texts are read by the dual encoder already, and "
-        "with it they brought nothing on MDN-SeeAlso"
-    )
-
-
-def shares(facts: Facts) -> Chosen:
-    """How the two heads share the loss."""
-    kind = "many" if facts.queries_per_label >= DENSE else "few"
-    return Chosen(
-        f"{facts.queries_per_label:.1f} queries a label ({kind}), {facts.labels_per_query:.1f} "
-        "labels a query: both heads as in the preset; even on dense data a smaller share of the "
-        "dual one lost on validation, and the ensemble weighs them"
-    )
-
-
 def held_out(facts: Facts) -> Chosen:
     """How many training texts choose the epoch and fit the ensemble."""
     if facts.validation:
@@ -116,7 +97,7 @@ def held_out(facts: Facts) -> Chosen:
     return Chosen(f"{held} {of_them}, for the epoch and the ensemble", {"validation.share": share})
 
 
-RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, label_rows, shares, held_out)
+RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, held_out)
 """In the order in which they are shown."""
 
 

@@ -7,16 +7,18 @@ import importlib
 import click
 
 COMMANDS = {
+    "backup": "umpteen.cli.backup:backup",
     "data": "umpteen.cli.data:data",
     "demo": "umpteen.cli.demo:demo",
     "evaluate": "umpteen.cli.evaluate:evaluate",
     "fit-ensemble": "umpteen.cli.fit_ensemble:fit_ensemble",
+    "examples": "umpteen.cli.examples:examples",
     "index": "umpteen.cli.index:index",
     "labels": "umpteen.cli.labels:labels",
     "plan": "umpteen.cli.plan:plan",
-    "memory": "umpteen.cli.memory:memory",
     "predict": "umpteen.cli.predict:predict",
     "presets": "umpteen.cli.presets:presets",
+    "repair": "umpteen.cli.repair:repair",
     "report": "umpteen.cli.report:report",
     "score": "umpteen.cli.score:score",
     "study": "umpteen.cli.study:study",
@@ -25,16 +27,18 @@ COMMANDS = {
 }
 
 SUMMARIES = {
+    "backup": "Copy a run while it is served.",
     "data": "Check, describe, convert and build data sets.",
     "demo": "Train the default model on a small real data set and try it.",
     "evaluate": "Metrics of a run on a data set.",
     "fit-ensemble": "Fit the ensemble: weigh all scorers on validation texts.",
+    "examples": "Add labelled texts without training, and list them.",
     "index": "Build a search index for a run and measure its recall.",
     "labels": "Add, retire, restore and list labels without training.",
     "plan": "Memory and time of a run, before it is started.",
-    "memory": "Add texts with their labels, so that near texts get them.",
     "predict": "Labels for texts, one JSON line each.",
     "presets": "List the presets.",
+    "repair": "Repair the store of changes of a run.",
     "report": "Write one HTML page with plots of a run.",
     "score": "Metrics of anybody's predictions.",
     "study": "Several runs from one file, one table and plots.",

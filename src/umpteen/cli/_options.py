@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +16,9 @@ import click
 from umpteen.errors import UmpteenError
 from umpteen.head_names import COMBINED, ENSEMBLE, HEADS
 
+_ACTED_ON = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+# What JSON leaves as it is: C1 controls, marks of direction, line separators, lone surrogates.
+_RAW_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ALL_HEADS = (*HEADS, COMBINED, ENSEMBLE)
@@ -62,17 +67,43 @@ def sentences(function: Function) -> Function:
 
 def say(text: str) -> None:
     """Talk to the person at the terminal (stderr); stdout is for data."""
-    click.echo(text, err=True)
+    click.echo(escape_controls(text, keep="\n\t"), err=True)
+
+
+def escape_controls(text: str, *, keep: str = "") -> str:
+    r"""Escape characters that a terminal acts on: control and format characters, line breaks.
+
+    Example:
+        >>> escape_controls("a\x1b[31m\nb\u202e")
+        'a\\x1b[31m\\nb\\u202e'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(c) in _ACTED_ON and c not in keep
+        else c
+        for c in text
+    )
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, such as ``1 label`` or ``2 labels``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def write_json(value: Any) -> None:
     """One JSON document on stdout."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    click.echo(_RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
     """A plain aligned table on stdout; numbers to the right, two decimals."""
-    cells = [[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+    cells = [
+        [f"{c:.2f}" if isinstance(c, float) else escape_controls(str(c)) for c in row]
+        for row in rows
+    ]
     widths = [max(len(h), *(len(r[i]) for r in cells), 0) for i, h in enumerate(headers)]
     right = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(headers))]
     if title:

@@ -20,6 +20,7 @@ PARAMETERS = {
     "descriptions": "--descriptions",
     "everyday": "--no-everyday",
     "max_share": "--max-share",
+    "min_tags": "--min-tags",
     "min_queries": "--min-queries",
     "test_share": "--test-share",
     "seed": "--seed",
@@ -43,7 +44,11 @@ HELP = "\n".join(
 @click.option(
     "--min-queries",
     type=int,
-    help="debian, wordnet: leave out labels on fewer training queries.  [default: 1]",
+    help="debian, debtags, wordnet: leave out labels on fewer training queries; 3 for debtags, "
+    "otherwise  [default: 1]",
+)
+@click.option(
+    "--min-tags", type=int, help="debtags: leave out packages with fewer tags.  [default: 3]"
 )
 @click.option("--depth", type=int, help="icd10: most characters of a code, 3 to 7.  [default: 4]")
 @click.option(
@@ -67,7 +72,9 @@ HELP = "\n".join(
     help="debian: leave out labels on a larger share of the queries.  [default: 0.01]",
 )
 @click.option(
-    "--lists", metavar="FOLDER", help="debian: package lists.  [default: /var/lib/apt/lists]"
+    "--lists",
+    metavar="FOLDER",
+    help="debian, debtags: package lists.  [default: /var/lib/apt/lists]",
 )
 @click.option(
     "--dict",

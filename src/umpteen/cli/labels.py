@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from umpteen.cli._options import json_option, say, sentences, write_json, write_table
+from umpteen.cli._options import json_option, plural, say, sentences, write_json, write_table
 
 if TYPE_CHECKING:
-    from umpteen.live.changes import NewLabel
+    from umpteen.store import ChangeStore, NewLabel
 
 PAGE = 50
 
@@ -20,7 +20,7 @@ PAGE = 50
 def labels() -> None:
     """Add, retire, restore and list labels without training.
 
-    A change is on the disk when the command returns, and a running service answers by it at once.
+    A change is on the disk when the command returns. Running services use it immediately.
     """
 
 
@@ -34,17 +34,17 @@ def labels() -> None:
 def add(
     run: str, label_id: str | None, text: str | None, file: IO[str] | None, as_json: bool
 ) -> None:
-    """Add a label, or all labels of a file, to RUN.
+    """Add one label, or all labels of a file, to RUN.
 
-    A line of the file is {"id": .., "text": .., "content": ..}; the content may be left out.
-    All of them are added, or none.
+    A line of the file is {"id": .., "text": .., "content": ..}; the content is optional. All labels
+    are added, or none.
     """
-    from umpteen.live.changes import NewLabel
+    from umpteen.store import NewLabel
 
     if (file is None) == (label_id is None) or (label_id is None) != (text is None):
         raise click.UsageError("Name an ID and a TEXT, or a --file.")
     new = [NewLabel(label_id or "", text or "")] if file is None else list(_read(file))
-    _change(run, lambda book: book.add(new), "added", as_json)
+    _change(run, lambda store: store.add_labels(new, who="cli"), "added", as_json)
 
 
 @labels.command()
@@ -53,8 +53,8 @@ def add(
 @json_option
 @sentences
 def retire(run: str, ids: tuple[str, ...], as_json: bool) -> None:
-    """Take the labels IDS of RUN out of every answer."""
-    _change(run, lambda book: book.retire(ids), "retired", as_json)
+    """Retire the labels IDS of RUN: no prediction returns them."""
+    _change(run, lambda store: store.retire_labels(ids, who="cli"), "retired", as_json)
 
 
 @labels.command()
@@ -63,26 +63,38 @@ def retire(run: str, ids: tuple[str, ...], as_json: bool) -> None:
 @json_option
 @sentences
 def restore(run: str, ids: tuple[str, ...], as_json: bool) -> None:
-    """Undo retire for the labels IDS of RUN."""
-    _change(run, lambda book: book.restore(ids), "restored", as_json)
+    """Restore the retired labels IDS of RUN."""
+    _change(run, lambda store: store.restore_labels(ids, who="cli"), "restored", as_json)
 
 
 @labels.command("list")
 @click.argument("run")
 @click.option("--search", default="", metavar="WORDS", help="Only labels with all these words.")
 @click.option("--changed", is_flag=True, help="Only added and retired labels.")
+@click.option(
+    "--order",
+    type=click.Choice(["row", "frequent", "rare"]),
+    default="row",
+    show_default=True,
+    help="By row, or by the number of training texts.",
+)
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--limit", default=PAGE, show_default=True, type=click.IntRange(1))
 @json_option
 @sentences
-def list_labels(run: str, search: str, changed: bool, limit: int, as_json: bool) -> None:
-    """List the labels of RUN with their training examples and what became of them."""
-    from umpteen.live.book import LabelBook
-    from umpteen.live.listing import list_labels as listing
+def list_(
+    run: str, search: str, changed: bool, order: str, offset: int, limit: int, as_json: bool
+) -> None:
+    """List the labels of RUN: id, text, number of training texts, and state."""
     from umpteen.runs import RunFolder
+    from umpteen.store import ChangeStore
+    from umpteen.store.listing import list_labels
 
     trained, counts = RunFolder(run).require().read_labels()
-    book = LabelBook(run, trained)
-    page = listing(book.changes, counts, search=search, changed=changed, limit=limit)
+    state = ChangeStore.open(run, trained, read_only=True).state()
+    page = list_labels(
+        state, counts, search=search, changed=changed, order=order, offset=offset, limit=limit
+    )
     if as_json:
         write_json(page.as_json())
         return
@@ -91,25 +103,7 @@ def list_labels(run: str, search: str, changed: bool, limit: int, as_json: bool)
         [[label.id, label.text, label.count, label.state] for label in page.labels],
     )
     if page.total > len(page.labels):
-        say(f"{len(page.labels)} of {page.total} labels; more with --limit")
-
-
-@labels.command()
-@click.argument("run")
-@json_option
-@sentences
-def repair(run: str, as_json: bool) -> None:
-    """Keep what can be read of RUN's damaged list of changes."""
-    from umpteen.live.book import repair as mend
-
-    done = mend(run)
-    kept = {} if done is None else {"added": len(done[1].added), "retired": len(done[1].retired)}
-    if as_json:
-        write_json({"damaged": done is not None, "kept": kept})
-    elif done is None:
-        say("nothing is damaged")
-    else:
-        say(f"kept {kept['added']} added and {kept['retired']} retired labels; old file: {done[0]}")
+        say(f"{len(page.labels)} of {page.total} labels; more with --limit and --offset")
 
 
 @labels.command()
@@ -118,31 +112,43 @@ def repair(run: str, as_json: bool) -> None:
 @json_option
 @sentences
 def carry(old: str, new: str, as_json: bool) -> None:
-    """Make the label changes of the run OLD to the run NEW as well, say of a later training."""
-    from umpteen.live.book import carry as carry_over
+    """Apply the changes of the run OLD to the run NEW, for example after training again.
 
-    done = carry_over(old, new)
+    Added and retired labels and examples are carried over. Labels that NEW lacks are left out.
+    """
+    from umpteen.store.carry import carry_changes
+
+    done = carry_changes(open_store(old), open_store(new), who="cli")
     if as_json:
         write_json(done)
     else:
-        say(f"added {done['added']} and retired {done['retired']} labels")
+        say(
+            f"added {plural(done['added'], 'label')}, retired {plural(done['retired'], 'label')}, "
+            f"added {plural(done['examples'], 'example')}"
+        )
 
 
-def _change(run: str, change: Callable[[Any], int], done: str, as_json: bool) -> None:
-    from umpteen.live.book import LabelBook
+def open_store(run: str) -> ChangeStore:
+    """Open the store of a run folder."""
+    from umpteen.runs import RunFolder
+    from umpteen.store import ChangeStore
 
-    book = LabelBook.open(run)
-    count = change(book)
-    book.compact()
+    trained, _ = RunFolder(run).require().read_labels()
+    return ChangeStore.open(run, trained)
+
+
+def _change(run: str, change: Callable[[ChangeStore], int], done: str, as_json: bool) -> None:
+    store = open_store(run)
+    count = change(store)
     if as_json:
-        write_json({done: count, "revision": book.journal.revision})
+        write_json({done: count, "revision": store.revision})
     else:
-        say(f"{done} {count} label{'' if count == 1 else 's'}")
+        say(f"{done} {plural(count, 'label')}")
 
 
 def _read(file: IO[str]) -> Iterator[NewLabel]:
     from umpteen.errors import DataError
-    from umpteen.live.changes import NewLabel
+    from umpteen.store import NewLabel
 
     name = getattr(file, "name", "-")
     number = 0
@@ -155,7 +161,7 @@ def _read(file: IO[str]) -> Iterator[NewLabel]:
                 label = NewLabel(**fields).check()
             except DataError as error:
                 raise DataError(str(error), path=name, line=number) from error
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise DataError(
                     'expected {"id": .., "text": ..}, optionally with "content"',
                     path=name,

@@ -28,9 +28,6 @@ from umpteen.cli._options import device_option, format_option, say, sentences
     "--text", type=click.Choice(["title", "all"]), help="Read titles alone, or contents too."
 )
 @click.option("--minutes", type=float, metavar="M", help="Train as many epochs as fit this time.")
-@click.option(
-    "--tune", type=float, metavar="M", help="First search around the settings for this long."
-)
 @click.option("--resume", is_flag=True, help="Continue the run from its newest checkpoint.")
 @click.option("--cache", metavar="FOLDER", help="Where token stores are kept between runs.")
 @click.option(
@@ -48,7 +45,6 @@ def train(
     encoder: str | None,
     text: str | None,
     minutes: float | None,
-    tune: float | None,
     resume: bool,
     cache: str | None,
     tensorboard: bool,
@@ -97,7 +93,6 @@ def train(
             cache=cache,
             ranks=ranks,
             minutes=minutes,
-            tune=tune,
         )
         ranks.close()
     except KeyboardInterrupt:

@@ -101,11 +101,6 @@ class Form:
         return self.word.embedding_dim if self.project is None else self.project.out_features
 
     @property
-    def kept_bytes(self) -> int:
-        """What layers keep of a token for backward, in bfloat16: five vectors each."""
-        return len(self.layers) * 5 * self.width * 2
-
-    @property
     def most_tokens(self) -> int:
         """The longest text there are positions for."""
         return self.position.num_embeddings - self.first_position

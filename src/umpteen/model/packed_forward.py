@@ -35,16 +35,13 @@ FEW_TOKENS = 256  # of a call on a CPU for which weights are kept in blocks
 MOST_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
 
 
-def plan_packed(
-    form: Form, tokens: Ragged, *, fused: bool | None = None, fixed: bool = False
-) -> Plan:
+def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Plan:
     """What ``encode_packed`` needs of the tokens, on the network's device.
 
     Args:
         form: The network.
         tokens: Ragged tokens of B texts of at least one token each.
         fused: Whether the Triton kernels will run; None to decide by device.
-        fixed: Whether to fill up to fixed sizes where that can be done.
 
     Raises:
         UmpteenError: If a text is longer than the network's table of positions.
@@ -55,7 +52,7 @@ def plan_packed(
     device = form.word.weight.device
     fits = form.bias is None and form.width // form.heads <= LONGEST_HEAD
     in_tiles = _runs_kernels(fused, device) and fits
-    return make_plan(tokens, device, in_tiles=in_tiles, fixed=fixed)
+    return make_plan(tokens, device, in_tiles=in_tiles)
 
 
 def too_long(tokens: int, positions: int) -> UmpteenError:
@@ -83,17 +80,14 @@ def encode_packed(
     Returns:
         (B, width), float32 at least.
     """
-    vectors = encode_different(form, plan, pooling=pooling, training=training, fused=fused)
+    vectors = _encode_different(form, plan, pooling=pooling, training=training, fused=fused)
     return vectors if plan.back is None else vectors[plan.back]
 
 
-def encode_different(
+def _encode_different(
     form: Form, plan: Plan, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
-    """Vectors of the M different texts of a plan, (M, width); see ``encode_packed``.
-
-    In a plan of fixed sizes those behind the last real text mean nothing.
-    """
+    """Vectors of the M different texts of a plan, (M, width); see ``encode_packed``."""
     device = form.word.weight.device
     fused = _runs_kernels(fused, device)
     dtype = form.word.weight.dtype
@@ -101,8 +95,6 @@ def encode_different(
     if casting:
         dtype = torch.get_autocast_dtype(device.type)
     starts = plan.offsets[:-1] if pooling == "first" else None
-    if starts is not None and plan.sizes is not None:
-        starts = starts.clamp(max=plan.sizes.tokens - 1)  # empty texts start behind the last token
     uncast = torch.autocast(device.type, enabled=False) if casting else nullcontext()
     # Kernels start on the current device, which need not be the network's.
     there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()

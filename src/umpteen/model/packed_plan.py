@@ -14,7 +14,6 @@ from torch import Tensor
 from umpteen.compute.group_attention import Group, equal_groups, padded_group
 from umpteen.compute.packing import Packed, pack, tiles
 from umpteen.model.encoder import length_groups, to_device
-from umpteen.model.fixed_plan import Sizes, filled_up, places_in_one
 from umpteen.types import Ragged
 
 
@@ -41,29 +40,20 @@ class Plan:
     """The other texts, for torch's attention; their tokens counted from the first of them."""
     rest: Tensor
     """(R + 1,) int32, where each of the other texts starts, counted so too."""
-    sizes: Sizes | None = None
-    """Of a plan of fixed sizes: all tokens are in tiles, and N and M count what was filled up."""
-    flat: Tensor | None = None
-    """Of such a plan all arrays but ``back``, as ``sizes`` lays them out."""
 
 
-def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool, fixed: bool = False) -> Plan:
+def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
     """Arrange texts for one pass.
 
     Args:
         tokens: Ragged tokens of at least one token each. Repeats are found where ids are NumPy.
         device: Where the network is.
         in_tiles: Whether attention has its kernel; else texts are grouped by length.
-        fixed: Whether to fill up to fixed sizes, where ids are NumPy and all texts fit tiles.
     """
     on_device = isinstance(tokens.ids, Tensor)
     # Of ids that are not here their places are packed, no two of which are the same.
     packed = pack(Ragged(np.arange(len(tokens.ids)), tokens.offsets) if on_device else tokens)
     cut, first = tiles(packed.offsets) if in_tiles else ({}, 0)
-    if fixed and not on_device and first == len(packed.offsets) - 1:
-        filled = filled_up(packed, cut)
-        if filled is not None:
-            return _fixed(packed, *filled, device)
     tiled = int(packed.offsets[first])
     rest = packed.offsets[first:] - tiled
     padded = _padded_groups(rest) if device.type != "cpu" and len(rest) > 1 else []
@@ -95,33 +85,6 @@ def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool, fixed: bo
     )
 
 
-def _fixed(packed: Packed, sizes: Sizes, arrays: list[NDArray[Any]], device: torch.device) -> Plan:
-    """A plan of fixed sizes; which text is whose is not part of them."""
-    back = np.arange(len(packed.offsets) - 1) if packed.back is None else packed.back
-    flat = _side_by_side([*arrays, back], device)
-    stop = places_in_one(sizes.lengths)[-1]
-    return plan_of(sizes, flat[:stop], flat[stop : stop + len(back)].long())
-
-
-def plan_of(sizes: Sizes, flat: Tensor, back: Tensor | None) -> Plan:
-    """The plan whose arrays lie in ``flat``."""
-    ids, places, texts, offsets, *starts = sizes.parts(flat)
-    return Plan(
-        ids=ids,
-        places=places,
-        texts=texts,
-        offsets=offsets,
-        back=back,
-        longest=sizes.longest,
-        tiles={most: own for (most, _), own in zip(sizes.tiles, starts, strict=True)},
-        tiled=sizes.tokens,
-        groups=[],
-        rest=flat[:0],
-        sizes=sizes,
-        flat=flat,
-    )
-
-
 def _arrays(packed: Packed) -> list[NDArray[Any]]:
     back = np.zeros(0, np.int64) if packed.back is None else packed.back
     return [packed.ids, packed.places, packed.texts, packed.offsets, back]
@@ -140,6 +103,18 @@ def copy_together(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[
         there[start : start + array.size].view(array.shape)
         for array, start in zip(arrays, starts[:-1], strict=True)
     ]
+
+
+def places_in_one(lengths: Sequence[int]) -> list[int]:
+    """Where arrays of int32 start in one piece of memory, and where the last one stops.
+
+    Each starts at a multiple of 128 bytes: kernels are compiled for how pointers are aligned.
+
+    Example:
+        >>> places_in_one([3, 33, 1])
+        [0, 32, 96, 128]
+    """
+    return [0, *np.cumsum([-(-n // 32) * 32 for n in lengths]).tolist()]
 
 
 def _side_by_side(arrays: Sequence[NDArray[Any]], device: torch.device) -> Tensor:

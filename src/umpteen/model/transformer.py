@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -17,13 +16,11 @@ from umpteen.compute.group_attention import BACKENDS
 from umpteen.compute.packing import different
 from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
-from umpteen.extras import installed
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
 from umpteen.model.packed_forward import encode_packed, plan_packed, too_long
 from umpteen.model.packed_plan import Plan
 from umpteen.model.pooling import POOLINGS
-from umpteen.model.replays import Replays
 from umpteen.types import Ragged
 
 MASK_GIVEN = "umpteen_sdpa"
@@ -58,24 +55,6 @@ class TransformerEncoder(nn.Module):
         self.dim = int(network.config.hidden_size)  # type: ignore[union-attr, arg-type]
         _decide_masks_on_the_host_(network)
         self._taken_apart: tuple[Form | None] | None = None
-        self.replays: Replays | None = None
-        """CUDA graphs of training passes, where these were asked for."""
-        self._most_replayed = 0.0
-
-    def replay(self, on: bool, *, most_bytes: float = math.inf) -> None:
-        """Whether to run planned training passes by CUDA graphs; only where kernels run packed.
-
-        Plans made while this is on are filled up to fixed sizes.
-
-        Args:
-            on: Whether.
-            most_bytes: Of passes whose layers keep no more than this for backward.
-        """
-        form = self._form()
-        able = form is not None and form.bias is None and form.word.weight.is_cuda
-        self.replays = Replays(self.network) if on and able and installed("triton") else None
-        if form is not None:
-            self._most_replayed = most_bytes / form.kept_bytes
 
     def train(self, mode: bool = True) -> Self:
         """As of any module; whether the network can run packed is looked at anew."""
@@ -84,7 +63,6 @@ class TransformerEncoder(nn.Module):
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         self._taken_apart = None  # parameters may be of another type or elsewhere
-        self.replays = None
         return super()._apply(*args, **options)
 
     def _form(self) -> Form | None:
@@ -115,16 +93,11 @@ class TransformerEncoder(nn.Module):
         plan = tokens.plan or _planned(form, tokens)
         if form is None or plan is None:
             return self._padded(tokens)
-        if self.replays is not None and self.network.training and torch.is_grad_enabled():
-            vectors = self.replays.vectors(form, plan, pooling=self.pooling)
-            if vectors is not None:
-                return vectors[plan.back]
         return encode_packed(form, plan, pooling=self.pooling, training=self.network.training)
 
     def plan(self, tokens: Ragged) -> Plan | None:
         """What a packed forward pass needs of the tokens; None where it would be padded."""
-        fixed = self.replays is not None and len(tokens.ids) <= self._most_replayed
-        return _planned(self._form(), tokens, fixed=fixed)
+        return _planned(self._form(), tokens)
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
@@ -165,7 +138,7 @@ class TransformerEncoder(nn.Module):
         return cls(load_network(str(folder)), **options)
 
 
-def _planned(form: Form | None, tokens: Ragged, *, fixed: bool = False) -> Plan | None:
+def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
     """For texts of at least one token, none of which the network would treat as padding."""
     lengths = np.diff(tokens.offsets)
     if form is None or not len(lengths) or lengths.min() == 0:
@@ -173,7 +146,7 @@ def _planned(form: Form | None, tokens: Ragged, *, fixed: bool = False) -> Plan 
     away = isinstance(tokens.ids, Tensor)  # not to be looked at
     if form.padding is not None and (away or (tokens.ids == form.padding).any()):
         return None
-    return plan_packed(form, tokens, fixed=fixed)
+    return plan_packed(form, tokens)
 
 
 def load_network(name: str) -> nn.Module:

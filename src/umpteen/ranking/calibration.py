@@ -12,33 +12,43 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from umpteen.errors import RunError
-from umpteen.ranking.candidates import Candidates, top_k
-from umpteen.ranking.features import log_shares, query_best
-from umpteen.ranking.solver import minimize_convex
+from umpteen.ranking.candidates import Candidates, ascending, top_k
+from umpteen.ranking.features import query_best
+from umpteen.ranking.solver import minimize_convex, prior_ridge
 
 PLACES = 20
 """Best candidates of a query that the calibration is fitted and judged on."""
 DECAY = 1.0
 """Ridge of the summed loss, toward the prior calibration."""
+QUERY_RIDGE = 100.0
+"""Further ridge of the standardized inputs of the shift, times ``prior_ridge``: few queries say
+little about inputs that differ between queries alone."""
 MIN_SLOPE = 1e-9
 """Smallest slope: probabilities keep the order of the scores within a query."""
 MAX_LOGIT = 60.0
+TAIL_PLACE = 10
+"""The tail of a query are the candidates below this place."""
+MIN_TAIL = -12.0
+"""Smallest logarithm of the tail's share."""
+QUERY_INPUTS = ("constant", "level", "entropy", "tail")
+"""Inputs of the shift that do not depend on the retrievers."""
 
 
 @dataclass(frozen=True)
 class Calibration:
     """A logistic curve of a candidate's log share, shifted for each query.
 
-    The log share is the log-softmax of the scores over the query's candidates. The shift depends on
-    the entropy of the shares and on the best score of each retriever. Probabilities rise with the
-    score within a query.
+    The log share is the log-softmax of the scores over the query's candidates. Where a text has
+    several labels, they divide the softmax among them, and the shares alone say too little. The
+    shift depends on how high the scores are, on the shares' entropy, on the mass beyond the first
+    ten, and on the best score of each retriever. Probabilities rise with the score within a query.
     """
 
     retrievers: tuple[str, ...]
     slope: float
     """Of the log share; above 0."""
     shift: NDArray[np.float64]
-    """Coefficients of 1, the entropy, and the best score of each retriever."""
+    """Coefficients of the inputs of ``calibration_inputs``."""
     threshold: float = 0.5
     """The probability with the best micro-F1 on validation."""
     group_thresholds: tuple[float, ...] = ()
@@ -59,7 +69,8 @@ class Calibration:
         logits, given = calibration_inputs(scores, candidates, self.retrievers)
         shift = given @ torch.from_numpy(self.shift).to(given)
         logits = logits.mul(self.slope).add_(shift[:, None])
-        said = torch.sigmoid(logits.clamp_(-MAX_LOGIT, MAX_LOGIT))
+        # Not torch.sigmoid: equal inputs at different places can differ in the last bit.
+        said = 1.0 / (1.0 + torch.exp(-logits.clamp_(-MAX_LOGIT, MAX_LOGIT)))
         return torch.where(candidates.valid, said, 0.0)
 
     def as_json(self) -> dict[str, Any]:
@@ -97,7 +108,7 @@ class Calibration:
 
 def n_inputs(retrievers: tuple[str, ...]) -> int:
     """Return the number of coefficients of the shift."""
-    return 2 + len(retrievers)
+    return len(QUERY_INPUTS) + len(retrievers)
 
 
 def calibration_inputs(
@@ -111,13 +122,24 @@ def calibration_inputs(
         retrievers: Whose best scores shift a query.
 
     Returns:
-        (B, K) log shares and (B, Q) inputs of the shift, in the type of the scores.
+        (B, K) log shares, and (B, Q) inputs of the shift: 1, the log-sum-exp of the scores, the
+        entropy of the shares, the logarithm of the share of all candidates below the tenth, and
+        the best score of each retriever. All in the type of the scores.
     """
     valid = candidates.valid
-    logs = torch.where(valid, log_shares(scores, valid), 0.0)
-    entropy = -(torch.where(valid, logs.exp(), 0.0) * logs).sum(dim=1)
+    masked = torch.where(valid, scores, -torch.inf)
+    some = valid.any(dim=1)
+    level = torch.where(some, masked.logsumexp(dim=1), 0.0)
+    logs = torch.where(valid, masked - level[:, None], 0.0)
+    shares = torch.where(valid, logs.exp(), 0.0)
+    entropy = -(shares * logs).sum(dim=1)
+    width = masked.shape[1]
+    tenth = ascending(masked)[:, max(0, width - TAIL_PLACE)].unsqueeze(1)
+    beyond = torch.where(masked < tenth, shares, 0.0).sum(dim=1)
+    tail = beyond.clamp_min(np.exp(MIN_TAIL)).log()
     best = [query_best(candidates.scores[name].to(scores.dtype), valid) for name in retrievers]
-    return logs, torch.stack([torch.ones_like(entropy), entropy, *best], dim=1)
+    given = torch.stack([torch.ones_like(level), level, entropy, tail, *best], dim=1)
+    return logs, given
 
 
 def fit_calibration(
@@ -153,7 +175,9 @@ def fit_calibration(
     right = positive[queries, taken].cpu().numpy().astype(np.float64)
     center = np.array([prior.slope, *prior.shift])
     # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
-    scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + decay)
+    ridge = decay + QUERY_RIDGE * prior_ridge(int(shown.any(dim=1).sum())) * inputs.var(axis=0)
+    ridge[0] = decay
+    scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + ridge)
 
     def loss(steps: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         weights = center + scale * steps
@@ -161,8 +185,8 @@ def fit_calibration(
         value = np.logaddexp(0.0, logits).sum() - right @ logits
         said = 0.5 * (1.0 + np.tanh(0.5 * logits))
         gap = scale * steps
-        gradient = scale * (inputs.T @ (said - right) + decay * gap)
-        return float(value + 0.5 * decay * gap @ gap), gradient
+        gradient = scale * (inputs.T @ (said - right) + ridge * gap)
+        return float(value + 0.5 * (ridge * gap) @ gap), gradient
 
     lower = [(MIN_SLOPE - prior.slope) / scale[0]] + [None] * (len(center) - 1)
     solution = minimize_convex(loss, np.zeros(len(center)), name="calibration", lower=lower)

@@ -13,7 +13,7 @@ from torch import Tensor
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.features import matrix
-from umpteen.ranking.solver import minimize_convex
+from umpteen.ranking.solver import minimize_convex, prior_ridge
 from umpteen.ranking.unseen_labels import (
     UnseenWeights,
     fit_unseen_weights,
@@ -24,8 +24,6 @@ from umpteen.ranking.unseen_labels import (
 
 DECAY = 3e-3
 """Ridge of the mean loss at any number of queries."""
-PRIOR_RIDGE = 0.9
-"""Ridge toward a prior that is divided by the number of queries."""
 ENOUGH_QUERIES = 20
 """Queries from which on means and scales come from the data instead of the prior."""
 MAX_QUERIES = 6000
@@ -44,7 +42,8 @@ def fit_ensemble(
 
     The loss of a query is the mean over its positives of the negative log-softmax of the positive
     among the wrong candidates and itself. Positives do not compete with each other. The ridge
-    ``decay + PRIOR_RIDGE / n`` pulls the weights toward the prior, or 0.
+    ``decay + prior_ridge(n)`` pulls the weights toward the prior; without one, ``decay`` pulls
+    them toward 0.
 
     Labels without training texts take no part; see ``fit_unseen``.
 
@@ -72,7 +71,7 @@ def fit_ensemble(
     mean, scale = _moments(raw[part], prior if n < ENOUGH_QUERIES else None)
     center = np.zeros(raw.shape[2])
     if prior is not None:
-        decay += PRIOR_RIDGE / n
+        decay += prior_ridge(n)
         center = prior.weights / prior.scale * scale
     inputs = raw.sub_(_like(mean, raw)).div_(_like(scale, raw))
     inputs *= part[:, :, None]

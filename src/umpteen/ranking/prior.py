@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from umpteen.ranking.calibration import Calibration, n_inputs
+from umpteen.ranking.calibration import QUERY_INPUTS, Calibration, n_inputs
 from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS
 from umpteen.ranking.unseen_labels import UnseenWeights
@@ -18,23 +18,33 @@ Feature = tuple[float, float, float]
 """Mean, scale, weight."""
 
 SEEN: dict[str, tuple[Feature, ...]] = {
-    "dual": ((-0.25, 0.12, 0.8), (0.35, 0.14, 0.3), (-0.6, 0.45, 0.1)),
-    "classifier": ((-0.25, 0.12, 0.8), (0.3, 0.14, 0.3), (-0.6, 0.45, 0.1)),
-    "knn": ((-4.9, 1.5, 0.6), (0.4, 0.49, 0.1), (0.03, 0.08, 0.1), (-9.0, 5.0, 0.1)),
-    "lexical_ranker": ((-7.0, 3.0, 0.6), (4.0, 3.0, 0.1), (0.95, 0.2, 0.0), (-12.0, 9.0, 0.1)),
-    "one_vs_rest": ((-4.5, 1.2, 0.4), (0.0, 0.3, 0.1), (-5.5, 1.2, 0.2), (-9.0, 6.0, 0.1)),
-    "lexical_knn": ((-4.9, 1.5, 0.3), (0.4, 0.49, 0.1), (0.03, 0.08, 0.1), (-9.0, 5.0, 0.1)),
+    "dual": ((-0.25, 0.12, 0.36), (0.35, 0.14, 0.135), (-0.6, 0.45, 0.045)),
+    "classifier": ((-0.25, 0.12, 0.36), (0.3, 0.14, 0.135), (-0.6, 0.45, 0.045)),
+    "knn": ((-4.9, 1.5, 0.27), (0.4, 0.49, 0.045), (0.03, 0.08, 0.045), (-9.0, 5.0, 0.045)),
+    "lexical_ranker": ((-7.0, 3.0, 0.27), (4.0, 3.0, 0.045), (0.95, 0.2, 0.0), (-12.0, 9.0, 0.045)),
+    "one_vs_rest": ((-4.5, 1.2, 0.18), (0.0, 0.3, 0.045), (-5.5, 1.2, 0.09), (-9.0, 6.0, 0.045)),
+    "lexical_knn": (
+        (-4.9, 1.5, 0.135),
+        (0.4, 0.49, 0.045),
+        (0.03, 0.08, 0.045),
+        (-9.0, 5.0, 0.045),
+    ),
 }
 """Retriever to its features, for labels with training texts."""
 FREQUENCY: tuple[Feature, ...] = ((2.0, 1.2, 0.0), (5.5, 6.0, 0.0))
 """The logarithm of the label's training texts, and its square."""
 UNSEEN: dict[str, tuple[Feature, ...]] = {
-    "dual": ((-0.25, 0.12, 0.8), (0.35, 0.14, 0.4)),
-    "lexical_ranker": ((-8.0, 3.0, 0.5), (3.0, 3.0, 0.3), (0.8, 0.4, 0.1)),
+    "dual": ((-0.25, 0.12, 0.36), (0.35, 0.14, 0.18)),
+    "lexical_ranker": ((-8.0, 3.0, 0.225), (3.0, 3.0, 0.135), (0.8, 0.4, 0.045)),
 }
 """Retriever to its features, for labels without training texts."""
 UNSEEN_CONSTANT = 0.0
 """Score of a label without training texts whose features are average."""
+
+SLOPE, CONSTANT, TAIL = 0.9, -0.5, -0.5
+"""Coefficients of the prior calibration: log share, constant, tail."""
+PRIOR_THRESHOLD = 0.33
+"""The best threshold of calibrated probabilities is half of the best F1, about two thirds."""
 
 
 def prior_weights(retrievers: tuple[str, ...]) -> EnsembleWeights:
@@ -57,18 +67,19 @@ def prior_weights(retrievers: tuple[str, ...]) -> EnsembleWeights:
 
 
 def prior_calibration(retrievers: tuple[str, ...], labels_per_text: float = 1.0) -> Calibration:
-    """Return the calibration that reads a candidate's share of the softmax as its probability.
+    """Return the calibration for the scores of the prior weights.
 
     Args:
         retrievers: Of the ensemble.
-        labels_per_text: Mean number of labels of a training text, by which shares are multiplied.
+        labels_per_text: Mean number of labels of a training text; multiplies the odds.
 
     Returns:
-        With a threshold of 0.5.
+        With the threshold ``PRIOR_THRESHOLD``.
     """
     shift = np.zeros(n_inputs(retrievers))
-    shift[0] = np.log(max(labels_per_text, 1e-3))
-    return Calibration(retrievers, 1.0, shift)
+    shift[QUERY_INPUTS.index("constant")] = CONSTANT + np.log(max(labels_per_text, 1e-3))
+    shift[QUERY_INPUTS.index("tail")] = TAIL
+    return Calibration(retrievers, SLOPE, shift, PRIOR_THRESHOLD)
 
 
 def _row(table: dict[str, tuple[Feature, ...]], name: str) -> tuple[Feature, ...]:

@@ -20,14 +20,20 @@ GROUPS = 5
 MAX_CALIBRATION_ERROR = 5.0
 """Percentage points above which a warning is printed."""
 
+SHRINKAGE = 100.0
+"""Right answers at which a threshold is half way between the best one and its prior."""
+
 
 def with_thresholds(
     calibration: Calibration, top: TopK, truth: sp.csr_matrix, label_counts: NDArray[np.int64]
 ) -> Calibration:
     """Choose the thresholds with the best micro-F1, overall and for each frequency group.
 
+    With few right answers the overall threshold stays near that of the calibration, and the
+    thresholds of groups near the overall one.
+
     Args:
-        calibration: The one that computed the probabilities.
+        calibration: The one that computed the probabilities, with a prior threshold.
         top: Predictions on validation with probabilities.
         truth: (N, L) CSR.
         label_counts: (L,) training texts of each label.
@@ -37,18 +43,26 @@ def with_thresholds(
     """
     if not np.isfinite(top.scores).any() or truth.nnz == 0:
         return replace(calibration, group_thresholds=(calibration.threshold,) * GROUPS)
-    overall = best_threshold(top, truth)
+    right = find_hits(top, truth).hits
+    best = best_threshold(top, truth)
+    overall = _shrunk(best, int(right.sum()), calibration.threshold)
     of_label = frequency_bins(label_counts, GROUPS)
     groups = []
     for group in range(GROUPS):
-        own = np.append(of_label == group, False)  # the last for padding
-        scores = np.where(own[top.rows], top.scores, np.float32(-np.inf))
+        own = np.append(of_label == group, False)[top.rows]  # the last for padding
+        scores = np.where(own, top.scores, np.float32(-np.inf))
         mask = sp.diags((of_label == group).astype(np.float32))
         theirs = sp.csr_matrix(truth @ mask)
         theirs.eliminate_zeros()
         found = np.isfinite(scores).any() and theirs.nnz > 0
-        groups.append(best_threshold(TopK(top.rows, scores), theirs) if found else overall)
+        best = best_threshold(TopK(top.rows, scores), theirs) if found else overall
+        groups.append(_shrunk(best, int(right[own].sum()), overall))
     return replace(calibration, threshold=overall, group_thresholds=tuple(groups))
+
+
+def _shrunk(best: float, n_right: int, toward: float) -> float:
+    """Return a value between the two thresholds; more right answers move it to the best one."""
+    return toward + (best - toward) * n_right / max(1.0, n_right + SHRINKAGE)
 
 
 def calibration_error(

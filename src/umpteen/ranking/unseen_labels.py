@@ -14,7 +14,7 @@ from torch import Tensor
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.features import N_FEATURES, retriever_columns
 from umpteen.ranking.retriever_specs import FREQUENCY, RETRIEVER_SPECS
-from umpteen.ranking.solver import minimize_convex
+from umpteen.ranking.solver import minimize_convex, prior_ridge
 
 HIDDEN_SHARE = 0.1
 """Share of the labels that is hidden at a time."""
@@ -22,8 +22,6 @@ ENOUGH_POSITIVES = 2000
 """Hidden positives to fit on; further tenths of the labels are hidden until there are as many."""
 DECAY = 3e-4
 """Ridge of the mean loss."""
-PRIOR_RIDGE = 0.9
-"""Ridge toward a prior that is divided by the number of queries."""
 LOWEST = -1e3
 """Log-sum-exp of a query without seen wrong labels."""
 
@@ -179,7 +177,7 @@ def fit_unseen_weights(
     center = np.zeros(given.shape[1])
     if prior is not None:
         center = _converted(prior, mean.cpu().numpy(), scale.cpu().numpy())
-        decay += PRIOR_RIDGE / total
+        decay += prior_ridge(max(1, int((positive & hidden).any(dim=1).sum())))
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         scored = given @ torch.from_numpy(weights).to(given.device)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from umpteen.ranking.calibration import PLACES, Calibration, fit_calibration
-from umpteen.ranking.candidates import Candidates, take, top_k
+from umpteen.ranking.candidates import Candidates, best_candidates, take, top_k
 from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.ensemble_fitting import fit_ensemble, fit_unseen
 from umpteen.ranking.prior import prior_calibration, prior_weights
@@ -195,7 +195,5 @@ def _fold_masks(data: ValidationCandidates) -> list[Tensor]:
 
 
 def _top(scores: Tensor, probabilities: Tensor, candidates: Candidates) -> TopK:
-    positions = top_k(scores, candidates.rows, PLACES)
-    rows = take(candidates.rows, positions, -1).cpu().numpy()
-    best = take(probabilities, positions, -np.inf).float().cpu().numpy()
-    return TopK(rows, best)
+    rows, best = best_candidates(scores, probabilities, candidates.rows, PLACES)
+    return TopK(rows.cpu().numpy(), best.float().cpu().numpy())

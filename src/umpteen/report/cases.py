@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from umpteen.report.chosen import choose_queries
+from umpteen.report.elements import Child, join, table, tag, user_text
 from umpteen.report.label_gains import LabelCounts, count_labels, most_gained, most_missed
-from umpteen.report.markup import Child, Markup, join, table, tag, user_text
 from umpteen.report.outcomes import HEAD_TITLES, PLACES, HeadOutcome, Outcome
 from umpteen.report.overview import source
 

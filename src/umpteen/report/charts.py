@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from umpteen.report.markup import Markup, join, tag
+from markupsafe import Markup
+
+from umpteen.report.elements import join, tag
 
 LARGE, SMALL = (520, 280), (350, 210)
 """Width and height; type is drawn at the same size in both, so choose by the room there is."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.variants import METRICS, Variant
-from umpteen.report.markup import Markup, table, tag
+from umpteen.report.elements import table, tag
 
 SCORER_TITLES = {
     "dual": "dual encoder",

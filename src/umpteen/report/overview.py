@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from markupsafe import Markup
+
+from umpteen.report.elements import join, table, tag, user_text
 from umpteen.report.history import History
-from umpteen.report.markup import Markup, join, table, tag, user_text
 from umpteen.report.outcomes import HEAD_TITLES, Outcome
 from umpteen.scoring import TIE_RULE
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.report import cases, overview, sections
+from umpteen.report.elements import Child, escape, tag
 from umpteen.report.ensemble import ensemble
 from umpteen.report.history import History
-from umpteen.report.markup import Child, Markup, escape, tag
 from umpteen.report.outcomes import Outcome
 from umpteen.report.style import STYLE, content_policy
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from markupsafe import Markup
 
 from umpteen.metrics.bins import frequency_bins
 from umpteen.report.charts import LARGE, SMALL, Band, Line, bar_chart, key, line_chart
+from umpteen.report.elements import Child, table, tag
 from umpteen.report.history import History, loss_curve
-from umpteen.report.markup import Child, Markup, table, tag
 from umpteen.report.outcomes import HEAD_TITLES, PLACES, Outcome
 from umpteen.report.overview import source
 

@@ -28,7 +28,8 @@ class Question:
 
     texts: list[str]
     k: int
-    head: str
+    head: str | None = None
+    """The default head of the model for None."""
     threshold: float | str | None = None
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
@@ -41,8 +42,10 @@ class Found:
 
     labels: list[list[dict[str, Any]]]
     """For each text its labels as JSON values."""
+    head: str
     model: str
     revision: int
+    """Of the snapshot that was used."""
     notes: list[str | None]
     """Why a text got no label above the threshold, where that is known."""
     neighbours: list[list[dict[str, Any]]] | None = None
@@ -76,8 +79,9 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
     for number, question in enumerate(questions):
         # The ensemble ranks as many candidates as are asked for: questions that ask for more than
         # the usual number stand alone, or they would change the probabilities of others.
-        deep = question.k if question.head == ENSEMBLE and question.k > DEPTH else 0
-        group = groups[question.head, question.allow, deep, question.explain]
+        head = predictor.require_head(question.head)
+        deep = question.k if head == ENSEMBLE and question.k > DEPTH else 0
+        group = groups[head, question.allow, deep, question.explain]
         group.questions.append(number)
         group.positions += range(starts[number], starts[number + 1])
         group.k = max(group.k, question.k)
@@ -87,7 +91,7 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
         some = vectors if len(groups) == 1 else vectors[group.positions]
         queries = Queries([texts[place] for place in group.positions], some)
         top = _rank(predictor, queries, snapshot, head, allow, chosen, group.k, explain)
-        labels = _named(snapshot, top)
+        labels = _named(predictor, top)
         near = None
         if explain:
             _add_explanations(predictor, queries, snapshot, head, top, labels)
@@ -96,11 +100,11 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
         for number, question in zip(group.questions, chosen, strict=True):
             own = slice(place, place + len(question.texts))
             place = own.stop
-            limits = _limits(predictor, question, snapshot)
+            limits = _limits(predictor, question, head, snapshot)
             kept = [_kept(line, question.k, limits) for line in labels[own]]
-            notes = [None] * len(kept) if top.notes is None else top.notes[own]
+            notes = [None for _ in kept] if top.notes is None else top.notes[own]
             shown = None if near is None else near[own]
-            found[number] = Found(kept, model, snapshot.revision, notes, shown)
+            found[number] = Found(kept, head, model, snapshot.revision, notes, shown)
     return [found[number] for number in range(len(questions))]
 
 
@@ -133,12 +137,13 @@ def _rank(
     )
 
 
-def _named(snapshot: Snapshot, top: TopK) -> list[list[dict[str, Any]]]:
-    counts = snapshot.label_counts
+def _named(predictor: Predictor, top: TopK) -> list[list[dict[str, Any]]]:
+    counts = predictor.label_counts  # of the trained labels; added ones come after them
+    n = len(counts)
     return [
         [
-            {"id": label_id, "text": text, "score": round(score, 6), "row": row,
-             "count": int(counts[row])}
+            {"id": label_id, "text": text, "score": score, "row": row,
+             "count": int(counts[row]) if row < n else 0}
             for row, label_id, text, score in zip(rows, ids, texts, scores, strict=False)
         ]
         for rows, ids, texts, scores in zip(
@@ -228,18 +233,21 @@ def _example_texts(
 
 
 def _limits(
-    predictor: Predictor, question: Question, snapshot: Snapshot
-) -> NDArray[np.float64] | None:
+    predictor: Predictor, question: Question, head: str, snapshot: Snapshot
+) -> NDArray[np.float32] | None:
     if question.threshold is None:
         return None
-    return predictor.thresholds(question.threshold, snapshot)
+    predictor.check_threshold(question.threshold, head)
+    return predictor.thresholds(question.threshold, snapshot).astype(np.float32)
 
 
 def _kept(
-    line: list[dict[str, Any]], k: int, limits: NDArray[np.float64] | None
+    line: list[dict[str, Any]], k: int, limits: NDArray[np.float32] | None
 ) -> list[dict[str, Any]]:
     """Cut what was found for a whole group to what one question asked for."""
     kept = line[:k]
     if limits is not None:
         kept = [label for label in kept if label["score"] >= limits[label["row"]]]
-    return [{name: label[name] for name in label if name != "row"} for label in kept]
+    shown = [name for name in (kept[0] if kept else ()) if name != "row"]
+    return [{name: label[name] for name in shown} | {"score": round(label["score"], 6)}
+            for label in kept]  # fmt: skip

@@ -13,8 +13,8 @@ from umpteen import __version__
 from umpteen.serving import (
     errors,
     routes_about,
+    routes_examples,
     routes_labels,
-    routes_memory,
     routes_predict,
     routes_report,
 )
@@ -60,7 +60,7 @@ def create_app(options: Options) -> FastAPI:
         dependencies=guarded,
     )
     app.state.engine, app.state.change_token = engine, change_token
-    for part in (routes_predict, routes_labels, routes_memory, routes_about, routes_report):
+    for part in (routes_predict, routes_labels, routes_examples, routes_about, routes_report):
         app.include_router(part.router)
     errors.install(app)
     app.add_middleware(
@@ -81,14 +81,17 @@ def from_environment() -> FastAPI:
 
 
 def _show(meters: Meters, engine: Engine) -> None:
-    book = lambda: engine.version.live.book  # noqa: E731 - another version has another
-    meters.gauge("queue_texts", "Texts that wait for an answer.", lambda: engine.waiting)
-    meters.gauge("labels", "Labels that can be answered with.",
-                 lambda: len(book().changes) - len(book().changes.retired))  # fmt: skip
-    meters.gauge("labels_revision", "Rises with every label change.",
-                 lambda: book().journal.revision)  # fmt: skip
-    meters.gauge("journal_damaged", "1 while label changes are refused for damage.",
-                 lambda: float(bool(book().damage)))  # fmt: skip
+    """Add the gauges; each is read when the metrics are."""
+    state = lambda: engine.version.store.state()  # noqa: E731 - the version may be swapped
+    meters.gauge("queue_texts", "Texts in the queue.", lambda: engine.waiting)
+    meters.gauge("labels", "Labels that can be predicted.",
+                 lambda: state().n_labels - len(state().retired_rows))  # fmt: skip
+    meters.gauge("examples_added", "Examples added since training.",
+                 lambda: len(state().examples))  # fmt: skip
+    meters.gauge("store_revision", "Changes of labels and examples granted so far.",
+                 lambda: engine.version.store.revision)  # fmt: skip
+    meters.gauge("store_damaged", "1 while the store is damaged and changes are refused.",
+                 lambda: float(engine.version.store.damage is not None))  # fmt: skip
     meters.gauge("resident_bytes", "Memory of the worker that answered.", resident_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Requests answered together: a queue with a limit, a short wait, deadlines. Knows no model."""
+"""Batch requests: a queue with a limit, a short wait, deadlines. Independent of the model."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 IN_TIME = 0.5
-"""Share of its time after which work must be next, as far as one knows: batches get slower too."""
+"""Share of its deadline within which a job must be expected to start."""
 
 Work = TypeVar("Work")
 Answer = TypeVar("Answer")
 
 
 class Overloaded(Exception):
-    """More waits than can be answered in time.
+    """The queue is too long for the deadline.
 
     Args:
-        retry_after: Seconds after which it is worth to try again.
+        retry_after: Seconds after which to try again.
     """
 
     def __init__(self, retry_after: int) -> None:
@@ -32,7 +32,7 @@ class Overloaded(Exception):
 
 
 class DeadlinePassed(Exception):
-    """The answer would have come too late."""
+    """The deadline passed before there was an answer."""
 
 
 @dataclass
@@ -44,18 +44,26 @@ class _Job(Generic[Work, Answer]):
     future: asyncio.Future[Answer] = field(repr=False)
 
 
-class Batcher(Generic[Work, Answer]):
-    """Answers work in batches, in one call each, on one thread.
+@dataclass(frozen=True)
+class _Failure:
+    error: Exception
 
-    While a batch is answered the next one gathers. It is answered once it is as large as the last
-    one, or after a wait: who was answered together asks again together. One who asks alone is
-    answered at once. What was accepted is answered, or told that its deadline has passed.
+
+class Batcher(Generic[Work, Answer]):
+    """Process jobs in batches, one call per batch, on one thread.
+
+    While a batch is processed the next one gathers. It starts when it is as large as the last one,
+    or after a wait: clients that were answered together send their next requests together. A lone
+    job starts at once. Every accepted job gets its result, its own error, or ``DeadlinePassed``.
+
+    A batch that fails is repeated job by job, and only the jobs that fail alone get the error.
 
     Args:
         answer: From a list of work to as many answers; runs on a thread of its own.
         batch_size: How much is answered together, in units of size; larger work goes alone.
         wait_seconds: How long a batch waits to become as large as the one before it.
         queue_size: How much may wait.
+        on_failure: Called with the error of a batch that fails as a whole.
     """
 
     def __init__(
@@ -65,8 +73,9 @@ class Batcher(Generic[Work, Answer]):
         batch_size: int,
         wait_seconds: float,
         queue_size: int,
+        on_failure: Callable[[Exception], None] = lambda error: None,
     ) -> None:
-        self._answer = answer
+        self._answer, self._on_failure = answer, on_failure
         self._batch_size, self._wait, self._queue_size = batch_size, wait_seconds, queue_size
         self._jobs: deque[_Job[Work, Answer]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
@@ -154,27 +163,38 @@ class Batcher(Generic[Work, Answer]):
             return
         size = sum(job.size for job in jobs)
         start = time.monotonic()
-        answers: Sequence[Any] = ()
-        failure: Exception | None = None
-        loop = asyncio.get_running_loop()
-        try:
-            answers = await loop.run_in_executor(
-                self._thread, self._answer, [job.work for job in jobs]
-            )
-        except Exception as error:  # whoever asked is told, and the queue goes on
-            failure = error
-        # From the last answer on where work was waiting by then: under load what lies between two
+        outcomes = await self._outcomes(jobs)
+        # From the last answer on where work was waiting by then: under load the time between two
         # batches counts as well.
         now = time.monotonic()
         began = max(self._ended, min(job.queued for job in jobs))
         pace, self._ended = (now - min(start, began)) / size, now
-        old = 0.9**size if self._pace else 0.0  # a large batch tells more than a lone text
+        old = 0.9**size if self._pace else 0.0  # a large batch says more than a lone text
         self._pace = old * self._pace + (1.0 - old) * pace
         self.waiting -= size
-        for place, job in enumerate(jobs):
+        for job, outcome in zip(jobs, outcomes, strict=True):
             if job.future.done():
                 continue
-            if failure is not None:
-                job.future.set_exception(failure)
+            if isinstance(outcome, _Failure):
+                job.future.set_exception(outcome.error)
             else:
-                job.future.set_result(answers[place])
+                job.future.set_result(outcome)
+
+    async def _outcomes(self, jobs: list[_Job[Work, Answer]]) -> Sequence[Answer | _Failure]:
+        """Process a batch; where that fails, process each of its jobs alone."""
+        loop = asyncio.get_running_loop()
+        try:
+            work = [job.work for job in jobs]
+            answers = await loop.run_in_executor(self._thread, self._answer, work)
+            if len(answers) != len(jobs):
+                raise RuntimeError(f"{len(answers)} answers to {len(jobs)} jobs")
+            return answers
+        except Exception as error:  # the queue goes on, whatever it is
+            if len(jobs) == 1:
+                return [_Failure(error)]
+            self._on_failure(error)
+        outcomes: list[Answer | _Failure] = []
+        for job in jobs:
+            late = job.future.done() or job.deadline <= time.monotonic()
+            outcomes += [_Failure(DeadlinePassed())] if late else await self._outcomes([job])
+        return outcomes

@@ -10,13 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from umpteen.errors import (
-    ConfigError,
-    DataError,
-    JournalDamaged,
-    NotWritten,
-    UmpteenError,
-)
+from umpteen.errors import ConfigError, DataError, NotWritten, StoreDamaged, UmpteenError
 from umpteen.serving.batching import DeadlinePassed, Overloaded
 from umpteen.serving.wire import ErrorResponse
 
@@ -82,10 +76,12 @@ def translate(error: Exception) -> JSONResponse:
         why = getattr(error.__cause__, "strerror", None) or "the disk refused"
         logger.error("change not written", extra={"fields": {"why": str(error)}})
         return fault(503, f"the change could not be written ({why}), so nothing was changed")
-    if isinstance(error, JournalDamaged):
-        logger.error("journal damaged", extra={"fields": {"why": str(error)}})
+    if isinstance(error, StoreDamaged):
+        logger.error("store damaged", extra={"fields": {"why": str(error)}})
         return fault(
-            503, "the list of changes is damaged; answers go on, changes wait for its repair"
+            503,
+            "the store of changes is damaged, so nothing was changed; predictions go on, changes "
+            "need umpteen repair",
         )
     if isinstance(error, ConfigError | DataError):
         return fault(422, str(error))

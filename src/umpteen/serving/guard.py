@@ -111,7 +111,7 @@ class Guard:
 
     def _check_token(self, method: str, path: str, headers: Headers) -> None:
         changes = method not in ("GET", "HEAD", "OPTIONS") and (method, path) not in READS
-        if changes and self._change is None and not self._options.on_loopback:
+        if changes and self._change is None and needs_token(self._options):
             raise Refused(403, "changes are off: start the service with --change-token-file")
         needed = [self._change] if changes else [self._read, self._change]
         if path in OPEN or needed[0] is None or not _protected(path):
@@ -126,7 +126,7 @@ class Guard:
 
     async def _whole(self, receive: Receive, method: str, headers: Headers) -> Receive:
         """The body, read up to its limit before the application sees it."""
-        most = self._options.most_body_bytes
+        most = self._options.max_body_bytes
         too_large = Refused(413, f"the body is larger than the {most} bytes accepted here")
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > most:
@@ -167,6 +167,11 @@ class Guard:
             self._meters.add("rejected_total", why=str(code))
         fields = {"id": request_id, "method": method, "route": path, "status": code}
         logger.info("request", extra={"fields": {**fields, "ms": round(1000 * seconds, 1)}})
+
+
+def needs_token(options: Options) -> bool:
+    """Return whether a change needs a token: off loopback, and wherever any token is set."""
+    return not options.on_loopback or options.read_token_file is not None
 
 
 def _place(address: str) -> SplitResult:

@@ -1,7 +1,8 @@
-"""Counts for Prometheus, summed over workers by way of small files. No names of texts or labels."""
+"""Metrics for Prometheus, summed over workers through small files. No texts or labels in them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -17,10 +18,11 @@ SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 COUNTERS = {
     "requests_total": "Requests by route and status.",
-    "texts_total": "Texts that were answered.",
-    "rejected_total": "Requests that were refused, by why.",
-    "label_changes_total": "Labels added, retired and restored.",
-    "swaps_total": "New versions of the run, by outcome.",
+    "texts_total": "Texts that were labelled.",
+    "rejected_total": "Requests that were refused, by status.",
+    "batch_failures_total": "Batches that failed and were repeated request by request.",
+    "changes_total": "Labels added, retired or restored and examples added, by kind.",
+    "swaps_total": "New versions of the run that were loaded or failed to load, by outcome.",
 }
 HISTOGRAMS = {
     "request_seconds": ("Time to answer, by route.", SECONDS),
@@ -93,7 +95,10 @@ class Meters:
         for file in sorted(self._shared.glob("worker-*.json")) if self._shared else ():
             if file.name == own:
                 continue
-            theirs = json.loads(file.read_text("utf-8"))
+            try:
+                theirs = json.loads(file.read_text("utf-8"))
+            except (OSError, ValueError):  # of a worker that has just ended
+                continue
             for name, labels, amount in theirs["counts"]:
                 key = (name, tuple((a, b) for a, b in labels))
                 counts[key] = counts.get(key, 0) + amount
@@ -113,7 +118,11 @@ class Meters:
                 "counts": [[*key, amount] for key, amount in self._counts.items()],
                 "buckets": [[*key, cells] for key, cells in self._buckets.items()],
             }
-        with atomic_file(self._shared / f"worker-{os.getpid()}.json") as temporary:
+        # A full disk or a removed folder must not fail a request.
+        with (
+            contextlib.suppress(OSError),
+            atomic_file(self._shared / f"worker-{os.getpid()}.json") as temporary,
+        ):
             temporary.write_text(json.dumps(value), "utf-8")
 
 

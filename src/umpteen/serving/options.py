@@ -27,14 +27,14 @@ class Options:
     read_token_file: str | None = None
     change_token_file: str | None = None
 
-    most_body_bytes: int = 2 << 20
-    most_texts: int = 256
-    most_characters: int = 20_000
+    max_body_bytes: int = 2 << 20
+    max_texts: int = 256
+    max_characters: int = 20_000
     """Of one text."""
-    most_k: int = 1000
-    most_ids: int = 10_000
+    max_k: int = 1000
+    max_ids: int = 10_000
     """Of a list of labels to allow, deny, retire or restore."""
-    most_labels: int = 1000
+    max_labels: int = 1000
     """To add or to list at once."""
 
     batch_texts: int = 64
@@ -53,12 +53,12 @@ class Options:
     """A folder where workers leave their counts for each other."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_texts", "queue_texts", "most_texts", "workers"):
+        for name in ("batch_texts", "queue_texts", "max_texts", "workers"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; give at least 1")
-        if self.queue_texts < self.most_texts:
+        if self.queue_texts < self.max_texts:
             raise ConfigError(
-                f"queue_texts is {self.queue_texts}, but one request may hold {self.most_texts} "
+                f"queue_texts is {self.queue_texts}, but one request may hold {self.max_texts} "
                 "texts; give the queue at least as much"
             )
         if self.deadline_seconds <= 0 or self.wait_seconds < 0:

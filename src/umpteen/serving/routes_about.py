@@ -1,7 +1,8 @@
-"""What is served, whether it is well, and its counts; and the page's files."""
+"""Information about the run, health, metrics, and the files of the page."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from importlib.resources import files
 from typing import Any
@@ -16,7 +17,8 @@ from umpteen.files import read_json
 from umpteen.runs import RunFolder
 from umpteen.serving.engine import Engine, Version
 from umpteen.serving.errors import BREAKS, Refused
-from umpteen.serving.wire import ErrorResponse, InfoResponse
+from umpteen.serving.guard import needs_token
+from umpteen.serving.wire import EnsembleInfo, ErrorResponse, InfoResponse
 
 router = APIRouter(tags=["about"])
 KINDS = {
@@ -35,61 +37,79 @@ PAGE = {
 
 @router.get("/v1/info", response_model=InfoResponse, responses=BREAKS)
 async def info(request: Request) -> InfoResponse:
-    """The run, its heads and labels, its limits and how its training went."""
+    """Return the run, its heads and labels, the ensemble, limits and validation metrics."""
     engine: Engine = request.app.state.engine
+    may_change = request.app.state.change_token is not None or not needs_token(engine.options)
+    return await asyncio.to_thread(read_info, engine, may_change=may_change)
+
+
+def read_info(engine: Engine, *, may_change: bool) -> InfoResponse:
+    """Collect what ``/v1/info`` returns.
+
+    Args:
+        engine: The engine.
+        may_change: Whether the service accepts changes from anybody.
+    """
     version, options = engine.version, engine.options
-    book = version.live.book
-    book.refresh()
+    predictor, snapshot = version.predictor, version.predictor.snapshot()
+    retired = 0 if snapshot.allowed is None else int((~snapshot.allowed).sum())
     limits = {
         name: getattr(options, name)
-        for name in ("most_texts", "most_characters", "most_k", "most_ids", "most_labels")
+        for name in ("max_texts", "max_characters", "max_k", "max_ids", "max_labels")
     }
     return InfoResponse(
         umpteen=__version__,
         run=version.folder.name,
         model=version.model,
-        heads=list(version.predictor.heads),
-        default_head=version.predictor.heads[-1],
-        n_labels=len(book.changes) - len(book.changes.retired),
-        n_added=len(book.changes.added),
-        n_retired=len(book.changes.retired),
-        revision=book.journal.revision,
-        changes=_why_no_changes(request, engine),
+        heads=list(predictor.heads),
+        default_head=predictor.heads[-1],
+        n_labels=snapshot.n_labels - retired,
+        n_added=snapshot.n_labels - snapshot.n_trained,
+        n_retired=retired,
+        n_examples=len(snapshot.examples),
+        revision=snapshot.revision,
+        ensemble=_ensemble(version),
+        changes=_why_no_changes(version, may_change=may_change),
         limits={**limits, "deadline_ms": int(1000 * options.deadline_seconds)},
         frequencies=_frequencies(version),
         history=_history(version),
-        remembered=_remembered(version),
         report=(version.folder / "report.html").is_file(),
     )
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=dict[str, str])
 async def health() -> dict[str, str]:
-    """Whether the process answers at all."""
+    """Return 200 while the process responds."""
     return {"status": "alive"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_model=dict[str, str], responses={503: {"model": ErrorResponse}})
 async def ready(request: Request) -> dict[str, str]:
-    """Whether requests are taken."""
+    """Return 200 while predictions and changes are possible, otherwise 503 with the reason."""
     engine: Engine = request.app.state.engine
     if engine.draining:
         raise Refused(503, "the service is about to stop")
+    problem = await asyncio.to_thread(engine.version.problem)
+    if problem is not None:
+        raise Refused(503, problem)
     return {"status": "ready", "model": engine.version.model}
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=BREAKS)
 async def metrics(request: Request) -> PlainTextResponse:
-    """Counts in the Prometheus text format."""
+    """Return metrics in the Prometheus text format."""
     engine: Engine = request.app.state.engine
     return PlainTextResponse(
-        engine.meters.render(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        await asyncio.to_thread(engine.meters.render),
+        media_type="text/plain; version=0.0.4; charset=utf-8",
     )
 
 
 @router.get("/report", include_in_schema=False)
 async def report(request: Request) -> Response:
-    """The run's own report, where ``umpteen report`` has written one."""
+    """Return the report that ``umpteen report`` has written."""
     engine: Engine = request.app.state.engine
     try:
         page = (engine.version.folder / "report.html").read_bytes()
@@ -100,15 +120,16 @@ async def report(request: Request) -> Response:
     return Response(page, media_type=KINDS["html"], headers={"Content-Security-Policy": policy})
 
 
+@router.head("/", include_in_schema=False)
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
-    """The page."""
+    """Return the page."""
     return _file("index.html")
 
 
 @router.get("/web/{name}", include_in_schema=False)
 async def page_file(name: str) -> Response:
-    """A file of the page."""
+    """Return a file of the page."""
     return _file(name)
 
 
@@ -119,32 +140,40 @@ def _file(name: str) -> Response:
     return Response(PAGE[name], media_type=KINDS[name.rpartition(".")[2]], headers=headers)
 
 
-def _why_no_changes(request: Request, engine: Engine) -> str:
-    if engine.version.live.book.damage:
-        return "the list of label changes is damaged; changes wait for its repair"
-    if request.app.state.change_token is None and not engine.options.on_loopback:
+def _ensemble(version: Version) -> EnsembleInfo | None:
+    ensemble = version.predictor.ensemble
+    if ensemble is None:
+        return None
+    variant = ensemble.variant()
+    return EnsembleInfo(
+        scorers=list(variant.scorers),
+        calibration_error=variant.validation.get("ECE"),
+        threshold=variant.calibration.threshold,
+        group_thresholds=list(variant.calibration.group_thresholds),
+        fitted_on=ensemble.fitted_on,
+    )
+
+
+def _why_no_changes(version: Version, *, may_change: bool) -> str:
+    if version.store.damage is not None:
+        return "the store of changes is damaged; repair it with: umpteen repair"
+    if not may_change:
         return "the service was started without a token for changes"
-    if not os.access(engine.version.folder, os.W_OK):
+    if not os.access(version.folder, os.W_OK):
         return "the run folder cannot be written to"
     return ""
 
 
-def _remembered(version: Version) -> int:
-    ensemble = version.predictor.ensemble
-    remembered = None if ensemble is None else ensemble.views.remembered
-    return -1 if remembered is None else len(remembered)
-
-
 def _frequencies(version: Version) -> list[dict[str, Any]]:
-    """How many labels have 0, 1, 2 to 3, 4 to 7, ... training texts."""
+    """Count the labels with 0, 1, 2 to 3, 4 to 7, ... training texts."""
     counts = np.asarray(version.predictor.label_counts)
     place = np.where(counts > 0, np.floor(np.log2(np.maximum(counts, 1))).astype(int) + 1, 0)
     labels = np.bincount(place)
     texts = np.bincount(place, weights=counts).astype(int)
     return [
         {
-            "least": 0 if n == 0 else 2 ** (n - 1),
-            "most": 0 if n == 0 else 2**n - 1,
+            "min": 0 if n == 0 else 2 ** (n - 1),
+            "max": 0 if n == 0 else 2**n - 1,
             "labels": int(labels[n]),
             "texts": int(texts[n]),
         }
@@ -153,7 +182,7 @@ def _frequencies(version: Version) -> list[dict[str, Any]]:
 
 
 def _history(version: Version) -> list[dict[str, Any]]:
-    """What validation said after each of the last epochs."""
+    """Read the validation metrics of the last epochs."""
     try:
         written = read_json(RunFolder(version.folder).metrics, error=RunError)
     except RunError:

@@ -1,4 +1,4 @@
-"""``/v1/report``: how the training went and what the run knows, from its small files. No model."""
+"""``/v1/report``: the training history and the ensemble, from small files of the run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from umpteen.serving.errors import BREAKS
 from umpteen.serving.wire import as_json
 
 router = APIRouter(tags=["about"], responses=BREAKS)
-EXAMPLES, LONGEST_EXAMPLE = 3, 160
-MOST_VALIDATIONS = 200
+N_EXAMPLES, MAX_CHARACTERS = 3, 160
+MAX_VALIDATIONS = 200
 
 
 class LossCurve(BaseModel):
@@ -43,30 +43,32 @@ class Validation(BaseModel):
 
 
 class EnsembleVariant(BaseModel):
-    """Some parts joined: what they reach on held-out queries, and how much each says."""
+    """A combination of scorers."""
 
-    parts: list[str]
-    validation: dict[str, float]
-    shares: dict[str, float]
+    scorers: list[str]
+    validation: dict[str, float] = Field(description="Metrics on validation texts, percent.")
+    contributions: dict[str, float] = Field(
+        description="By scorer, its share of what separates the first label from others, percent."
+    )
 
 
 class FrequencyBin(BaseModel):
     """Labels of about the same frequency; each bin has a fifth of all training pairs."""
 
-    least: int
-    most: int
+    min: int
+    max: int
     labels: int
 
 
 class ReportResponse(BaseModel):
-    """What there is to draw; parts that a run lacks are empty."""
+    """Figures of the page; what a run lacks is empty."""
 
     standing: str
-    model_epoch: int | None = Field(description="After which the model that answers was saved.")
+    model_epoch: int | None = Field(description="Epoch of the served model.")
     select: str | None = Field(description="The metric that chose it.")
     loss: LossCurve | None
     validations: list[Validation]
-    ensemble: list[EnsembleVariant] = Field(description="The first is what answers.")
+    ensemble: list[EnsembleVariant] = Field(description="The first is the default.")
     bins: list[FrequencyBin] = Field(description="Head to tail.")
     examples: list[str] = Field(description="Some texts to try.")
     facts: dict[str, str]
@@ -74,21 +76,21 @@ class ReportResponse(BaseModel):
 
 @router.get("/v1/report", response_model=ReportResponse)
 async def report(request: Request) -> Response:
-    """Learning curves, validation metrics, parts of the answer, label frequencies, facts."""
+    """Return learning curves, validation metrics, the ensemble, label frequencies and facts."""
     engine: Engine = request.app.state.engine
     version = engine.version
     return as_json(await asyncio.to_thread(read_report, version))
 
 
 def read_report(version: Version) -> dict[str, Any]:
-    """All of it, as JSON values."""
+    """Collect what ``/v1/report`` returns, as JSON values."""
     folder = RunFolder(version.folder)
     try:
         history: History | None = read_history(folder)
     except (RunError, OSError):  # a page without curves is better than none
         history = None
     ensemble = version.predictor.ensemble
-    ways = [] if ensemble is None else ensemble.recipe.ways
+    variants = () if ensemble is None else ensemble.variants
     return {
         "standing": standing(history) if history is not None else "",
         "model_epoch": history.model_epoch if history is not None else None,
@@ -96,11 +98,15 @@ def read_report(version: Version) -> dict[str, Any]:
         "loss": _loss(history),
         "validations": [
             {"epoch": entry.epoch, "heads": entry.heads}
-            for entry in (history.validations if history is not None else [])[-MOST_VALIDATIONS:]
+            for entry in (history.validations if history is not None else [])[-MAX_VALIDATIONS:]
         ],
         "ensemble": [
-            {"parts": list(way.parts), "validation": way.validation, "shares": way.shares}
-            for way in ways
+            {
+                "scorers": list(variant.scorers),
+                "validation": variant.validation,
+                "contributions": variant.contributions,
+            }
+            for variant in variants
         ],
         "bins": frequency_ranges(np.asarray(version.predictor.label_counts)),
         "examples": _examples(folder),
@@ -109,18 +115,17 @@ def read_report(version: Version) -> dict[str, Any]:
 
 
 def frequency_ranges(counts: NDArray[np.int64]) -> list[dict[str, int]]:
-    """Five bins of equal volume, head to tail: their labels, and least and most training texts.
+    """Compute five bins with equal numbers of training pairs, head to tail.
 
     Example:
-        >>> [(bin["most"], bin["labels"]) for bin in frequency_ranges(np.array([5, 3, 1, 1, 0]))]
+        >>> [(bin["max"], bin["labels"]) for bin in frequency_ranges(np.array([5, 3, 1, 1, 0]))]
         [(5, 1), (3, 1), (1, 3)]
     """
     places = frequency_bins(counts)
     ranges = []
     for place in np.unique(places).tolist():
         own = counts[places == place]
-        least, most = int(own.min()), int(own.max())
-        ranges.append({"least": least, "most": most, "labels": len(own)})
+        ranges.append({"min": int(own.min()), "max": int(own.max()), "labels": len(own)})
     return ranges
 
 
@@ -135,15 +140,15 @@ def _loss(history: History | None) -> dict[str, list[float]] | None:
 
 
 def _examples(folder: RunFolder) -> list[str]:
-    """The first short ones of the examples that the run keeps."""
+    """Read the first short texts that the run keeps."""
     found = []
     try:
         with folder.examples.open("rb") as file:
             for line in itertools.islice(file, 50):
                 text = json.loads(line)["text"]
-                if isinstance(text, str) and len(text) <= LONGEST_EXAMPLE and text not in found:
+                if isinstance(text, str) and len(text) <= MAX_CHARACTERS and text not in found:
                     found.append(text)
-                if len(found) == EXAMPLES:
+                if len(found) == N_EXAMPLES:
                     break
     except (OSError, ValueError, KeyError, TypeError):
         return found

@@ -1,4 +1,4 @@
-"""What travels over HTTP, as pydantic types. What an operator can limit is checked elsewhere."""
+"""Requests and responses as pydantic types. Limits that an operator sets are checked elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from umpteen.live.changes import LONGEST_ID, LONGEST_TEXT
+from umpteen.store.checks import MAX_ID_CHARACTERS, MAX_LABEL_CHARACTERS
 
-Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, examples=["cherry"])]
-Head = Annotated[str, Field(max_length=40, examples=["combined"])]
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS, examples=["cherry"])]
+Head = Annotated[str, Field(max_length=40, examples=["ensemble"])]
+Probability = Annotated[float, Field(allow_inf_nan=False, examples=[0.5])]
 
 
 def as_json(value: Any) -> Response:
-    """Our own values as a response: not checked again, and any label text can be sent."""
+    """Return JSON values as a response, without validation; any label text can be sent."""
     content = json.dumps(value, separators=(",", ":")).encode("ascii")
     return Response(content, media_type="application/json")
 
@@ -32,13 +33,15 @@ class PredictRequest(Strict):
     texts: list[str] | str = Field(examples=[["some text"]], description="One text or several.")
     k: int = Field(5, ge=1, description="Labels per text at most.")
     head: Head | None = Field(None, description="By default the best one; see /v1/info.")
-    threshold: float | None = Field(
-        None, allow_inf_nan=False, description="Leave out labels scored below this."
+    threshold: Probability | Literal["auto", "groups"] | None = Field(
+        None,
+        description="Leave out labels with a smaller probability; auto: best micro-F1 on "
+        "validation; groups: the same for rare and frequent labels apart. Ensemble only.",
     )
     allow: list[Id] | None = Field(None, description="Only these labels.")
     deny: list[Id] | None = Field(None, description="None of these labels.")
-    explain: bool = Field(False, description="Add each head's part of the score.")
-    deadline_ms: int | None = Field(None, ge=1, description="An answer after this is useless.")
+    explain: bool = Field(False, description="Add contributions and similar examples.")
+    deadline_ms: int | None = Field(None, ge=1, description="Give up after this time.")
 
 
 class Label(BaseModel):
@@ -48,8 +51,10 @@ class Label(BaseModel):
     text: str
     score: float
     count: int = Field(description="Training texts that have it; 0 for a label added since.")
-    parts: dict[str, float] | None = Field(
-        None, description="Where the score comes from, by head; with explain."
+    contributions: dict[str, float] | None = Field(
+        None,
+        description="With explain: by scorer, its part of the score before calibration; for "
+        "other heads than the ensemble the score of each head.",
     )
 
 
@@ -57,16 +62,19 @@ class Prediction(BaseModel):
     """The labels of one text, best first."""
 
     labels: list[Label]
+    note: str | None = Field(
+        None, description="Why no label is probable, such as a text without a known word."
+    )
     neighbours: list[Neighbour] | None = Field(
-        None, description="The nearest remembered texts, where the run remembers; with explain."
+        None, description="With explain: the most similar examples, where the run stores any."
     )
 
 
 class Neighbour(BaseModel):
-    """A remembered text near the one asked about."""
+    """A stored example that is similar to the text."""
 
-    text: str | None = Field(None, description="Its beginning, where texts are kept.")
-    labels: list[str] = Field(description="Their texts.")
+    text: str | None = Field(None, description="Its beginning, where texts are stored.")
+    labels: list[str] = Field(description="The texts of its labels.")
     score: float = Field(description="Cosine, the mean over heads.")
 
 
@@ -76,15 +84,15 @@ class PredictResponse(BaseModel):
     predictions: list[Prediction]
     head: str
     model: str
-    revision: int = Field(description="Of the labels: rises with every change.")
+    revision: int = Field(description="Changes granted when the texts were ranked.")
 
 
 class NewLabel(Strict):
     """A label to add."""
 
     id: Id
-    text: str = Field(min_length=1, max_length=LONGEST_TEXT, examples=["sweet cherry"])
-    content: str = Field("", max_length=LONGEST_TEXT, description="A longer text, if there is one.")
+    text: str = Field(min_length=1, max_length=MAX_LABEL_CHARACTERS, examples=["sweet cherry"])
+    content: str = Field("", max_length=MAX_LABEL_CHARACTERS, description="A longer text.")
 
 
 class AddRequest(Strict):
@@ -100,30 +108,23 @@ class IdsRequest(Strict):
 
 
 class ChangeResponse(BaseModel):
-    """What a change came to; labels for which it was in force already are not counted."""
+    """The result of a change."""
 
-    changed: int
-    revision: int
+    changed: int = Field(description="Labels or examples for which it was not in force already.")
+    revision: int = Field(description="Changes granted so far.")
 
 
 class Example(Strict):
     """A text with the labels it should have."""
 
-    text: str = Field(min_length=1, max_length=LONGEST_TEXT, examples=["a red apple"])
+    text: str = Field(min_length=1, max_length=MAX_LABEL_CHARACTERS, examples=["a red apple"])
     labels: list[Id] = Field(min_length=1, max_length=1000)
 
 
-class MemoryRequest(Strict):
-    """Corrected examples to remember, all or none."""
+class ExamplesRequest(Strict):
+    """Examples to store, all or none."""
 
     examples: list[Example] = Field(min_length=1)
-
-
-class MemoryResponse(BaseModel):
-    """How many examples were written, and how many are remembered."""
-
-    changed: int
-    remembered: int
 
 
 class ListedLabel(BaseModel):
@@ -155,8 +156,22 @@ class ErrorResponse(BaseModel):
     error: Fault
 
 
+class EnsembleInfo(BaseModel):
+    """The ensemble that predicts by default."""
+
+    scorers: list[str]
+    calibration_error: float | None = Field(
+        description="Expected calibration error on validation, in percentage points."
+    )
+    threshold: float = Field(description="The probability that threshold auto stands for.")
+    group_thresholds: list[float] = Field(
+        description="The same for threshold groups, from frequent to rare labels."
+    )
+    fitted_on: str
+
+
 class InfoResponse(BaseModel):
-    """What is served, and its limits."""
+    """The served run and its limits."""
 
     umpteen: str
     run: str
@@ -166,10 +181,11 @@ class InfoResponse(BaseModel):
     n_labels: int
     n_added: int
     n_retired: int
-    revision: int
-    changes: str = Field(description="Empty if labels can be changed; else why not.")
+    n_examples: int = Field(description="Stored examples: training texts and added ones.")
+    revision: int = Field(description="Changes granted so far.")
+    ensemble: EnsembleInfo | None = Field(description="None where no ensemble was fitted.")
+    changes: str = Field(description="Empty if changes are possible; otherwise why not.")
     limits: dict[str, int | float]
     frequencies: list[dict[str, Any]] = Field(description="Labels by number of training texts.")
     history: list[dict[str, Any]] = Field(description="Validation metrics of the training.")
-    remembered: int = Field(description="Texts the run remembers; -1 where it keeps no memory.")
     report: bool = Field(description="Whether there is a report at /report.")

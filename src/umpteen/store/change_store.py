@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import sqlite3
-import threading
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from umpteen.data.labels import LabelSet
-from umpteen.errors import NotWritten, StoreDamaged
-from umpteen.store.checks import NewLabel, text_digest
-from umpteen.store.connections import Link
-from umpteen.store.damage import Damage, DamageKind
-from umpteen.store.poll import Poll
-from umpteen.store.reading import read_state, reading, salvage_header
-from umpteen.store.schema import BadStore, Header, check_tables, create_tables, read_header
+from umpteen.errors import NotWritten
+from umpteen.store.checks import NewLabel
+from umpteen.store.damage import Damage
+from umpteen.store.reader import AuditEntry, Reader, damaged
 from umpteen.store.state import StoreState
-from umpteen.store.witness import Witness, advance_witness, create_witness, read_witness
-from umpteen.store.writing import (
-    Planner,
-    plan_examples,
-    plan_new_labels,
-    plan_retirements,
-    write_change,
-)
+from umpteen.store.writer import Writer
+from umpteen.store.writing import Planner, plan_examples, plan_new_labels, plan_retirements
 
 FILE_NAME = "changes.sqlite"
 WITNESS_NAME = "changes.witness"
-READ_BUSY_SECONDS = 1.0
 WRITE_BUSY_SECONDS = 5.0
 
 
@@ -59,13 +44,9 @@ class ChangeStore:
         self.labels = labels
         self.read_only = read_only
         self.tolerant = tolerant
-        self._witness = Path(run) / WITNESS_NAME
-        self._reader = Link(self.path, writes=False, busy_seconds=READ_BUSY_SECONDS)
-        self._writer = Link(self.path, writes=True, busy_seconds=busy_seconds)
-        self._poll = Poll(self._reader, self._witness, labels.fingerprint)
-        self._read_lock = threading.RLock()
-        self._write_lock = threading.Lock()
-        self._state: tuple[object, StoreState] | None = None
+        witness = Path(run) / WITNESS_NAME
+        self.reader = Reader(self.path, witness, labels, tolerant=tolerant)
+        self._writer = Writer(self.path, witness, labels, self.reader.poll, busy_seconds)
 
     @classmethod
     def open(
@@ -106,17 +87,12 @@ class ChangeStore:
         Raises:
             StoreDamaged: If the store is damaged and not ``tolerant``.
         """
-        with self._read_lock:
-            return self._look().revision
+        return self.reader.revision()
 
     @property
     def damage(self) -> Damage | None:
         """What is wrong with the store, as far as it has been read; None while nothing is."""
-        with self._read_lock:
-            found = self._poll.look().damage
-            if found is None and self._state is not None:
-                found = self._state[1].damage
-            return found
+        return self.reader.damage()
 
     def state(self) -> StoreState:
         """Return the state of now; the same object as before where nothing has changed.
@@ -124,13 +100,7 @@ class ChangeStore:
         Raises:
             StoreDamaged: If the store is damaged and not ``tolerant``.
         """
-        with self._read_lock:
-            seen = self._look()
-            if self._state is not None and self._state[0] == seen.key(self._state[1].damage):
-                return self._state[1]
-            state = self._read_again(self._state[1] if self._state is not None else None)
-            self._state = (seen.key(state.damage), state)
-            return state
+        return self.reader.state()
 
     def read(self, after: StoreState | None = None) -> StoreState:
         """Read the state of now in one transaction.
@@ -144,9 +114,7 @@ class ChangeStore:
         Raises:
             StoreDamaged: If the store is damaged and not ``tolerant``.
         """
-        with self._read_lock:
-            self._look()
-            return self._read_again(after)
+        return self.reader.read(after)
 
     def example_texts(self, digests: Sequence[bytes]) -> list[str]:
         """Read the texts of examples.
@@ -160,22 +128,15 @@ class ChangeStore:
         Raises:
             StoreDamaged: If a text cannot be read and the store is not tolerant.
         """
-        texts: list[str] = []
-        with self._read_lock:
-            connection, _ = self._reader.get()
-            for digest in digests:
-                row = None
-                with contextlib.suppress(sqlite3.DatabaseError):
-                    if connection is not None and digest:
-                        row = connection.execute(
-                            "SELECT text FROM examples WHERE digest = ?", (digest,)
-                        ).fetchone()
-                good = row is not None and text_digest(row[0]) == digest
-                if not good and not self.tolerant:
-                    detail = "the text of an example is missing or fails its checksum"
-                    raise _damaged(Damage(DamageKind.BAD_ROWS, self.path, detail))
-                texts.append(row[0] if row is not None and good else "")
-        return texts
+        return self.reader.texts(digests)
+
+    def audit_trail(self, limit: int | None = None) -> list[AuditEntry]:
+        """Return the changes granted so far, oldest first.
+
+        Args:
+            limit: Return the last ones only.
+        """
+        return self.reader.audit_trail(limit)
 
     def add_labels(self, labels: Sequence[NewLabel], *, who: str = "") -> int:
         """Add labels, all or none; a label that is there already with the same text is skipped.
@@ -237,129 +198,13 @@ class ChangeStore:
 
     def close(self) -> None:
         """Close the connections; the store can be used again afterwards."""
-        with self._write_lock, self._read_lock:
-            self._reader.close()
-            self._writer.close()
-
-    def _look(self) -> Poll:
-        seen = self._poll.look()
-        if seen.damage is not None and not self.tolerant:
-            raise _damaged(seen.damage)
-        return seen
-
-    def _read_again(self, after: StoreState | None) -> StoreState:
-        """Read the state; with damage, keep to the last state that is known to be later."""
-        damage = self._poll.damage
-        behind = damage is not None and damage.kind in (
-            DamageKind.MISSING, DamageKind.ROLLED_BACK, DamageKind.REPLACED
-        )  # fmt: skip
-        if after is not None and behind and after.store_id:
-            return dataclasses.replace(after, damage=damage)
-        try:
-            state, more = self._read_file(after)
-        except sqlite3.DatabaseError as error:
-            state, more = None, Damage(DamageKind.UNREADABLE, self.path, f"cannot be read: {error}")
-        damage = damage or more
-        if damage is not None and not self.tolerant:
-            raise _damaged(damage)
-        if state is None:
-            state = after if after is not None else StoreState.empty(self.labels)
-        return state if state.damage == damage else dataclasses.replace(state, damage=damage)
-
-    def _read_file(self, after: StoreState | None) -> tuple[StoreState | None, Damage | None]:
-        connection, _ = self._reader.get()
-        if connection is None:
-            return None, None
-        with reading(connection):
-            try:
-                header = read_header(connection) if check_tables(connection) else None
-            except BadStore as error:
-                damage = Damage(DamageKind.UNREADABLE, self.path, str(error))
-                if not self.tolerant:
-                    return None, damage
-                header = salvage_header(connection, self.labels.fingerprint)
-                return read_state(connection, header, self.labels, None)[0], damage
-            if header is None:
-                return StoreState.empty(self.labels), None
-            state, bad = read_state(connection, header, self.labels, after)
-        return state, Damage(DamageKind.BAD_ROWS, self.path, str(bad)) if bad else None
+        self.reader.close()
+        self._writer.close()
 
     def _change(self, plan: Planner, who: str) -> int:
         if self.read_only:
             raise NotWritten(f"{self.path} is open for reading only; nothing was changed")
-        with self._write_lock:
-            with self._read_lock:
-                damage = self.damage
-            if damage is not None:
-                raise _damaged(damage)
-            try:
-                header, count = self._write(plan, who)
-            except sqlite3.Error as error:
-                raise self._translated(error) from error
-            except OSError as error:
-                raise self._not_written(error.strerror or str(error)) from error
-            if count:
-                advance_witness(self._witness, Witness(header.id, header.revision))
-            return count
-
-    def _write(self, plan: Planner, who: str) -> tuple[Header, int]:
-        # Of two moments the witness must be the earlier one.
-        witness = read_witness(self._witness)
-        if not self.path.exists():
-            # Checked against no store before there is one: a refused change creates no file.
-            with contextlib.closing(_empty_store(self.labels.fingerprint)) as nothing:
-                if not plan(nothing, Header("", "")).touched:
-                    return Header("", ""), 0
-        connection, _ = self._writer.get(create=True)
-        assert connection is not None
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if self._writer.get()[0] is not connection:
-                raise sqlite3.OperationalError("the file was replaced during the change")
-            header = self._header_to_change(connection, witness)
-            change = plan(connection, header)
-            if not change.touched:
-                return header, 0
-            after = write_change(connection, header, change, who)
-            connection.execute("COMMIT")
-            return after, len(change.touched)
-        finally:
-            if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-
-    def _header_to_change(self, connection: sqlite3.Connection, witness: Witness | None) -> Header:
-        try:
-            header = read_header(connection) if check_tables(connection) else None
-        except BadStore as error:
-            raise _damaged(Damage(DamageKind.UNREADABLE, self.path, str(error))) from error
-        damage = self._poll.compare(header, witness)
+        damage = self.damage
         if damage is not None:
-            raise _damaged(damage)
-        if header is None:
-            header = Header(uuid.uuid4().hex, self.labels.fingerprint)
-            create_witness(self._witness, Witness(header.id, 0))
-            create_tables(connection, header)
-        return header
-
-    def _translated(self, error: sqlite3.Error) -> NotWritten | StoreDamaged:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return _damaged(Damage(DamageKind.UNREADABLE, self.path, f"cannot be read: {error}"))
-        return self._not_written(str(error))
-
-    def _not_written(self, why: str) -> NotWritten:
-        return NotWritten(
-            f"{self.path} could not be written ({why}), so nothing was changed; check free space, "
-            "permissions and other writers, and try again"
-        )
-
-
-def _damaged(damage: Damage) -> StoreDamaged:
-    return StoreDamaged(str(damage), damage)
-
-
-def _empty_store(fingerprint: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    create_tables(connection, Header("", fingerprint))
-    return connection
+            raise damaged(damage)
+        return self._writer.change(plan, who)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from umpteen.errors import DataError
@@ -35,18 +35,25 @@ class NewLabel:
         return self
 
 
-def check_examples(
-    texts: Sequence[str], labels: Sequence[Sequence[str]]
-) -> dict[bytes, tuple[int, str, list[str]]]:
-    """Check examples and keep the last one of each text.
+@dataclass(frozen=True)
+class NewExample:
+    """An example to add, checked as far as that needs no store."""
+
+    text: str
+    digest: bytes
+    label_ids: list[str]
+    """Without duplicates."""
+
+
+def check_examples(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> list[NewExample]:
+    """Check examples as far as that needs no store.
 
     Args:
         texts: The texts.
         labels: The label ids of each text.
 
     Returns:
-        From the digest of a text to its position counted from 1, the text, and its label ids
-        without duplicates.
+        The examples in their order.
 
     Raises:
         DataError: If a text is blank, too long or not valid, or if it has no list of labels.
@@ -55,17 +62,17 @@ def check_examples(
         raise DataError(
             f"found {len(texts)} texts and {len(labels)} lists of labels; give one list per text"
         )
-    checked: dict[bytes, tuple[int, str, list[str]]] = {}
+    checked = []
     for position, (text, ids) in enumerate(zip(texts, labels, strict=True), 1):
         _check_text(text, f"the text of example {position}", MAX_EXAMPLE_CHARACTERS)
         if not text.strip():
             raise DataError(f"example {position} has a blank text; give a text with its labels")
-        own = [] if isinstance(ids, str) else list(dict.fromkeys(ids))
+        own = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else []
         if not own:
             raise DataError(f"example {position} has no list of labels; give at least one label id")
         for label_id in own:
             _check_text(label_id, f"a label id of example {position}", MAX_ID_CHARACTERS)
-        checked[text_digest(text)] = (position, text, own)
+        checked.append(NewExample(text, text_digest(text), list(dict.fromkeys(own))))
     return checked
 
 

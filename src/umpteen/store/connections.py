@@ -1,7 +1,8 @@
-"""SQLite connections that follow the file at a path: reopened when it is replaced, or after a fork.
+"""SQLite connections that follow the file at a path: reopened when it is replaced.
 
 A store's file must never be opened by other means in a process that has it open in SQLite: closing
-such a handle would release SQLite's locks.
+such a handle would release SQLite's locks. Nor may a connection be open during a fork: the child
+would inherit SQLite's record of locks that it does not hold.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
+import weakref
 from pathlib import Path
 from urllib.parse import quote
 
 Signature = tuple[int, ...]
-_FORKED: list[sqlite3.Connection] = []
-"""Connections of a parent process; closing them in a child could touch the parent's files."""
+SYNCHRONOUS = "FULL"
+"""A change is on the disk before it is granted."""
 
 
 class Link:
@@ -32,9 +35,11 @@ class Link:
         self.busy_seconds = busy_seconds
         self.signature: Signature = ()
         """Of the file when the connection was opened."""
+        self.lock = threading.RLock()
+        """To hold while the connection is used; a fork waits for it."""
         self._connection: sqlite3.Connection | None = None
         self._immutable = False
-        self._pid = os.getpid()
+        _LINKS.add(self)
 
     def get(self, *, create: bool = False) -> tuple[sqlite3.Connection | None, bool]:
         """Return a connection to the file as it is now.
@@ -48,10 +53,6 @@ class Link:
         Raises:
             sqlite3.Error: If the file cannot be opened.
         """
-        if self._pid != os.getpid():
-            if self._connection is not None:
-                _FORKED.append(self._connection)
-            self._connection, self._pid = None, os.getpid()
         now = self._sign()
         if self._connection is not None:
             if now == self.signature and not (self._immutable and self._has_wal()):
@@ -73,10 +74,14 @@ class Link:
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        if self._connection is not None and self._pid == os.getpid():
+        if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
         self._connection = None
+
+    def __del__(self) -> None:
+        # A connection refers to itself, so it would stay open until garbage is collected.
+        self.close()
 
     def _open(self, create: bool) -> sqlite3.Connection:
         self._immutable = False
@@ -103,7 +108,7 @@ class Link:
                 connection.execute(f"PRAGMA {setting}")
             if self.writes:
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             else:
                 connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -133,3 +138,22 @@ class Link:
 def _decode(raw: bytes) -> str:
     """Decode text; a row with damaged text must fail its checksum and not the whole query."""
     return raw.decode("utf-8", "replace")
+
+
+_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
+_HELD: list[Link] = []
+
+
+def _before_fork() -> None:
+    for link in list(_LINKS):
+        link.lock.acquire()
+        _HELD.append(link)
+        link.close()
+
+
+def _after_fork() -> None:
+    while _HELD:
+        _HELD.pop().lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

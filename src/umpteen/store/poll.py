@@ -29,9 +29,18 @@ class Poll:
         self._witness = witness
         self._fingerprint = fingerprint
         self._data_version = -1
-        self.store_id = ""
-        self.revision = 0
+        self._seen = ("", 0)
         self.damage: Damage | None = None
+
+    @property
+    def store_id(self) -> str:
+        """The history that was seen; empty while there is none."""
+        return self._seen[0]
+
+    @property
+    def revision(self) -> int:
+        """The revision that was seen."""
+        return self._seen[1]
 
     def key(self, damage: Damage | None) -> Key:
         """Return what differs when the state must be read again.
@@ -62,7 +71,7 @@ class Poll:
             header, version = self._read()
             self._take(header, self.compare(header, witness))
             self._data_version = version
-        except BadStore as error:
+        except (BadStore, OSError) as error:
             self.damage = Damage(DamageKind.UNREADABLE, self._link.path, str(error))
         except sqlite3.DatabaseError as error:
             busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
@@ -95,8 +104,9 @@ class Poll:
         if witness is not None and granted and witness.store_id != header.id:
             detail = "is not the store that changes.witness belongs to"
             return Damage(DamageKind.REPLACED, path, detail)
-        if header.id == self.store_id:
-            granted = max(granted, self.revision)
+        store_id, revision = self._seen  # at once: another thread may look again meanwhile
+        if header.id == store_id:
+            granted = max(granted, revision)
         if header.revision < granted:
             detail = f"holds {header.revision} changes, although {_changes(granted)} granted"
             return Damage(DamageKind.ROLLED_BACK, path, detail)
@@ -118,13 +128,16 @@ class Poll:
             return None, -1
         # Before the header: a change in between is then seen next time.
         (version,) = connection.execute("PRAGMA data_version").fetchone()
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        if self._link.path.stat().st_size % page_size:
+            raise BadStore("its last page is cut")
         with reading(connection):
             header = read_header(connection) if check_tables(connection) else None
         return header, int(version)
 
     def _take(self, header: Header | None, damage: Damage | None) -> None:
         if header is not None and (damage is None or not self.store_id):
-            self.store_id, self.revision = header.id, header.revision
+            self._seen = (header.id, header.revision)
         self.damage = damage
 
 

@@ -145,7 +145,7 @@ def _read_examples(
         changed = connection.execute(query, (base.revision, known)).fetchall()
     replaced: dict[int, Row] = {}
     for row in changed:
-        if _good(row, example_crc) and _in_range(row[4], n_labels):
+        if good_row(row, example_crc) and _in_range(row[4], n_labels):
             replaced[row[1]] = row
         else:
             bad.add("examples")
@@ -175,8 +175,8 @@ def _read_retirements(
         query = f"{RETIREMENTS} INDEXED BY retirements_by_revision WHERE revision > ?"
         rows = connection.execute(query, (after,)).fetchall()
     else:
-        rows = _whole_table(connection, RETIREMENTS, "row")
-    good = [row for row in rows if _good(row, retirement_crc)]
+        rows = whole_table(connection, RETIREMENTS, "row")
+    good = [row for row in rows if good_row(row, retirement_crc)]
     if len(good) == len(rows) and (after or len(rows) == n_rows):
         return {row[1]: bool(row[3]) for row in rows}
     bad.add("retirements", max(len(rows), 0 if after else n_rows) - len(good))
@@ -189,14 +189,14 @@ def _read_retirements(
 
 def _replayed_retirements(connection: sqlite3.Connection) -> dict[int, bool]:
     found: dict[int, bool] = {}
-    for row in sorted(_whole_table(connection, CHANGES, "revision"), key=lambda row: row[1]):
-        if _good(row, change_crc) and row[2] in ("retire", "restore"):
+    for row in sorted(whole_table(connection, CHANGES, "revision"), key=lambda row: row[1]):
+        if good_row(row, change_crc) and row[2] in ("retire", "restore"):
             touched = np.frombuffer(row[4], ROW_TYPE).tolist()
             found.update(dict.fromkeys(touched, row[2] == "retire"))
     return found
 
 
-def _whole_table(connection: sqlite3.Connection, query: str, key: str) -> list[Row]:
+def whole_table(connection: sqlite3.Connection, query: str, key: str) -> list[Row]:
     """Read all rows; past a damaged page, from the other end."""
     found: dict[Any, Row] = {}
     for order in ("ASC", "DESC"):
@@ -221,7 +221,7 @@ def _read_range(
             f"{query} WHERE seq >= ? AND seq < ? ORDER BY seq", (first, stop)
         ).fetchall()
     if len(rows) == stop - first and all(
-        row[1] == seq and _good(row, crc) for seq, row in enumerate(rows, first)
+        row[1] == seq and good_row(row, crc) for seq, row in enumerate(rows, first)
     ):
         return list(rows)
     found: list[Row | None] = []
@@ -229,11 +229,12 @@ def _read_range(
         row = None
         with contextlib.suppress(sqlite3.DatabaseError):
             row = connection.execute(f"{query} WHERE seq = ?", (seq,)).fetchone()
-        found.append(row if row is not None and _good(row, crc) else None)
+        found.append(row if row is not None and good_row(row, crc) else None)
     return found
 
 
-def _good(row: Row, crc: Callable[..., int]) -> bool:
+def good_row(row: Row, crc: Callable[..., int]) -> bool:
+    """Return whether a row, whose first field is its checksum, is as it was written."""
     try:
         return row[0] == crc(*row[1:])
     except (TypeError, ValueError, AttributeError):

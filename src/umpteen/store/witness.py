@@ -68,11 +68,9 @@ def advance_witness(path: Path, witness: Witness) -> bool:
         if not _lock(handle):
             return False
         known = _newest(os.pread(handle, 2 * SLOT, 0))
-        if known == witness or (
-            known is not None
-            and known.store_id == witness.store_id
-            and known.revision > witness.revision
-        ):
+        if known is not None and known.store_id != witness.store_id:
+            return False  # the store was repaired or restored meanwhile
+        if known is not None and known.revision >= witness.revision:
             return True
         os.pwrite(handle, _slot(witness), SLOT * (witness.revision % 2))
         os.fsync(handle)

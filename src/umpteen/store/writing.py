@@ -112,9 +112,11 @@ def plan_examples(
         ids = _Ids(connection, trained)
         change = Change("add_examples")
         n_examples = header.n_examples
-        for digest, (position, text, own) in checked.items():
-            rows = _rows_of_example(ids, position, own)
-            packed = np.array(rows, ROW_TYPE).tobytes()
+        last: dict[bytes, tuple[str, bytes]] = {}
+        for position, new in enumerate(checked, 1):
+            rows = _rows_of_example(ids, position, new.label_ids)
+            last[new.digest] = (new.text, np.array(rows, ROW_TYPE).tobytes())
+        for digest, (text, packed) in last.items():
             known = connection.execute(
                 "SELECT seq, label_rows FROM examples WHERE digest = ?", (digest,)
             ).fetchone()

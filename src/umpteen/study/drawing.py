@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from umpteen.files import atomic_file
 from umpteen.report.charts import LARGE, Line, bar_chart, line_chart
-from umpteen.report.markup import Markup, tag
+from umpteen.report.elements import tag
 from umpteen.study.plan import Study
 from umpteen.study.results import Cell
 

@@ -10,7 +10,6 @@ from typing import Any
 from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
 from umpteen.choosing.choice import choose
 from umpteen.choosing.facts import Facts, look_at
-from umpteen.compute.precision import choose_device
 from umpteen.config import EncoderConfig, RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
@@ -47,7 +46,6 @@ def settle(
     preset: str | None,
     overrides: Sequence[str],
     dataset: str | None,
-    device: str,
     minutes: float | None,
     config: RunConfig | None = None,
 ) -> Settled:
@@ -58,7 +56,6 @@ def settle(
         preset: A preset's name or file.
         overrides: The user's changes.
         dataset: A well-known data set, whose settings take the place of the rules.
-        device: ``auto``, ``cpu`` or ``cuda``.
         minutes: The time budget.
         config: The settings themselves, instead of preset, overrides and dataset.
 
@@ -76,7 +73,7 @@ def settle(
     if config is None:
         config = load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
     if not given and "train" in data:
-        facts = facts_of(data, config, device=device, minutes=minutes)
+        facts = facts_of(data, config)
         choice = choose(facts, overrides)
         config = load_config(choice.preset, [*choice.overrides(), *overrides])
         reasons = choice.reasons
@@ -101,9 +98,7 @@ def _fusion_share(data: Dataset) -> float:
     return ONE_VS_REST_SHARE if many else ENSEMBLE_SHARE
 
 
-def facts_of(
-    data: Dataset, config: RunConfig, *, device: str, minutes: float | None = None
-) -> Facts:
+def facts_of(data: Dataset, config: RunConfig) -> Facts:
     """The facts of the data for the encoder and the texts that the settings name."""
     open_filled = resolve_open_settings(config)
     encoder = open_filled.encoder
@@ -112,9 +107,7 @@ def facts_of(
         text=config.data.text,
         tokenizer=_counting_tokenizer(encoder),
         encoder=encoder.name if is_frugal(encoder) else "transformer",
-        device=choose_device(device).type,
         least_held=0 if config.ensemble.enabled == "off" else config.ensemble.min_queries,
-        minutes=minutes,
     )
 
 

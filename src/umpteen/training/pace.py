@@ -30,8 +30,6 @@ from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import Prepared, prepare, training_splits
 
 WARM_STEPS = 3
-WARM_STEPS_ON_GPU = 12
-"""There the usual sizes of batches are recorded as graphs in the first steps."""
 MOST_STEPS = 30
 MOST_SECONDS = 15.0
 ROOM = 0.95
@@ -138,7 +136,6 @@ def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) 
 
 def _steps(loop: Loop, device: torch.device) -> tuple[float, int, float]:
     ticks = loop.ticks()
-    warm_steps = WARM_STEPS_ON_GPU if device.type == "cuda" else WARM_STEPS
     started = time.perf_counter()
     taken = 0
     for _ in ticks:
@@ -146,17 +143,17 @@ def _steps(loop: Loop, device: torch.device) -> tuple[float, int, float]:
         if taken == 1:
             _wait(device)
             first, steps = time.perf_counter(), loop.n_batches
-        if taken == warm_steps + 1:
+        if taken == WARM_STEPS + 1:
             _wait(device)
             warm = time.perf_counter()
         late = time.perf_counter() - first > MOST_SECONDS
-        if taken > warm_steps + 1 and (taken >= MOST_STEPS or late):
+        if taken > WARM_STEPS + 1 and (taken >= MOST_STEPS or late):
             break
     ticks.close()  # type: ignore[attr-defined]
     _wait(device)
     now = time.perf_counter()
-    if taken > warm_steps + 1:
-        step = (now - warm) / (taken - warm_steps - 1)
+    if taken > WARM_STEPS + 1:
+        step = (now - warm) / (taken - WARM_STEPS - 1)
     else:  # a run of a few steps
         step = (now - first) / max(taken - 1, 1)
     return step, steps, max(0.0, first - started - step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -37,12 +36,6 @@ from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
 from umpteen.training.remembered import Bank
 from umpteen.training.step import batch_loss
-
-GRAPHS_FROM = 200
-"""Steps of a run from which recording CUDA graphs surely takes less time than they spare."""
-GRAPHS_UP_TO = 2.5e9
-"""Bytes that a pass keeps for backward up to which it is one: graphs hold them between steps too,
-and the device is busy with larger passes for as long as the host needs to launch them."""
 
 
 def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
@@ -118,7 +111,6 @@ def new_loop(
             require_eight_bits(next(model.parameters()).device, f"{key}={get(s, key)}")
     if s.train.frozen:
         freeze_(model)
-    _choose_graphs_(s, model, len(data.queries), ranks)
     targets = data.train.filtered_targets()
     bank = Bank() if s.pool.scope == "bank" else None
     optimizers = _optimizers(s, model, ranks)
@@ -148,21 +140,6 @@ def new_loop(
         host=host,
         ranks=ranks,
     )
-
-
-def _choose_graphs_(s: RunConfig, model: Model, n_queries: int, ranks: Ranks) -> None:
-    """Turn CUDA graphs on where they pay, or are asked for and possible.
-
-    Against all labels texts are encoded twice, in chunks so large that nobody waits for the host.
-    """
-    encoder: Any = getattr(model.encoder, "inner", model.encoder)
-    if not hasattr(encoder, "replay"):
-        return
-    steps = s.train.epochs * -(-n_queries // s.batches.size)
-    wanted = s.train.graphs == "on" or (s.train.graphs == "auto" and steps >= GRAPHS_FROM)
-    possible = ranks.world == 1 and s.pool.scope != "all" and not s.train.frozen
-    most = math.inf if s.train.graphs == "on" else GRAPHS_UP_TO
-    encoder.replay(wanted and possible, most_bytes=most)
 
 
 def _optimizers(s: RunConfig, model: Model, ranks: Ranks) -> Optimizers:

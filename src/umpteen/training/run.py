@@ -27,7 +27,6 @@ from umpteen.training.prepare import (
 )
 from umpteen.training.reporters import Reporter
 from umpteen.training.session import Session
-from umpteen.training.tuning import FOLDER, Tuning, is_tuning, new_tuning
 
 
 def train(
@@ -44,7 +43,6 @@ def train(
     cache: str | Path | None = None,
     ranks: Ranks | None = None,
     minutes: float | None = None,
-    tune: float | None = None,
 ) -> Predictor:
     """Train a model and write a run folder.
 
@@ -68,8 +66,6 @@ def train(
         ranks: From ``start_ranks``, where the caller has started them.
         minutes: A budget: a short trial measures the time of a step, and as many epochs are
             trained as fit it, up to those of the settings.
-        tune: Minutes of a search around the settings, judged by validation, before the run; its
-            trials are runs in ``out/tuning``.
 
     Returns:
         A predictor with the best model by validation (the last one without validation).
@@ -86,16 +82,15 @@ def train(
     if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
         # torchrun repeats the command it was given; what the first try began is continued.
         resume, config, preset, overrides, dataset = True, None, None, (), None
-        minutes = tune = None
+        minutes = None
     cache = Path(cache) if cache else default_cache()
     say = _teller(reporters if ranks.first else ())
-    searching = resume and is_tuning(folder)
     if resume:
-        told = (config, preset, dataset, minutes, tune)
+        told = (config, preset, dataset, minutes)
         if overrides or any(value is not None for value in told):
             raise ConfigError(
-                "a resumed run keeps its own settings; leave preset, --set, --text, --dataset, "
-                "--minutes and --tune out"
+                "a resumed run keeps its own settings; leave preset, --set, --text, --dataset and "
+                "--minutes out"
             )
         settled = _settled_before(folder)
     else:
@@ -105,21 +100,16 @@ def train(
             preset=preset,
             overrides=overrides,
             dataset=dataset,
-            device=device,
             minutes=minutes,
             config=config,
         )
         ranks.wait()  # until all have seen that the folder is empty
         for line in settled.reasons:
             say(line)
-    _require_known_names(settled.config, ranks, minutes=minutes, search=tune or searching)
+    _require_known_names(settled.config, ranks, minutes=minutes)
     data = with_told_propensity(data, settled.config)
     if minutes is not None and "train.epochs" not in settled.told:
         settled = _paced(settled, data, minutes, started, device=device, cache=cache, say=say)
-    if tune is not None or searching:
-        search = new_tuning(folder, settled, data, minutes=tune) if tune is not None else None
-        search = search or Tuning.read(folder.path / FOLDER)
-        settled, resume = search.run(data, device=device, cache=cache, say=say), False
     settings = settled.config
     session = Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
     session.reasons = settled.reasons
@@ -163,17 +153,13 @@ def _paced(
 
 
 def _settled_before(folder: RunFolder) -> Settled:
-    """The settings of a run that is resumed, or of one whose search is."""
-    if is_tuning(folder):
-        return Settled(Tuning.read(folder.path / FOLDER).base)
+    """Read the settings of a run that is resumed."""
     settings = from_mapping(folder.read_settings(), source=str(folder.config))
     written = read_json(folder.config, error=RunError)
     return Settled(settings, tuple(written.get("chosen", ())))
 
 
-def _require_known_names(
-    settings: RunConfig, ranks: Ranks, *, minutes: float | None, search: float | None
-) -> None:
+def _require_known_names(settings: RunConfig, ranks: Ranks, *, minutes: float | None) -> None:
     """A misspelt name should not wait for the tokens of all texts, or for an epoch."""
     for stage in stages(settings):
         build_losses(stage.loss)
@@ -183,9 +169,9 @@ def _require_known_names(
             "a run of two stages takes no --minutes; give train.epochs and stage2.train.epochs"
         )
     if ranks.world > 1:
-        if minutes is not None or search:
+        if minutes is not None:
             raise ConfigError(
-                "several ranks take neither --minutes nor --tune; find the settings with one rank "
+                "--minutes works with one rank only; find the settings with one rank "
                 "and give them with --preset RUN/config.json"
             )
         refused = refused_on_ranks(settings)

@@ -43,9 +43,13 @@ def expected_top(scores, k):
 
 @pytest.mark.parametrize("values", [40, 1 << 20])
 @pytest.mark.parametrize("k", [0, 1, 3, 8, 50])
-def test_top_k_equals_a_sort_of_the_dense_scores(k, values, monkeypatch):
+@pytest.mark.parametrize("n", [1, 23])
+def test_top_k_equals_a_sort_of_the_dense_scores(n, k, values, monkeypatch):
     monkeypatch.setattr(sparse_topk, "PADDED_VALUES", values)
-    scores = product(uneven(23, 9), sparse(9, 31))
+    monkeypatch.setattr(sparse_topk, "VALUES_AT_ONCE", values)
+    scores = product(uneven(n, 9), sparse(9, 131, 0.1))
+    if n > 1:
+        scores = sp.vstack([scores, sparse(1, 131, 1.0), sparse(1, 131, 0.1)], format="csr")
     rows, best = top_k_of_rows(scores, k)
     expected = expected_top(scores.toarray(), k)
     np.testing.assert_array_equal(rows, expected[0])

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 SOURCES = {
     "debian": "umpteen.data.sources.debian:build",
+    "debtags": "umpteen.data.sources.debtags:build",
     "icd10": "umpteen.data.sources.icd10:build",
     "wordnet": "umpteen.data.sources.wordnet:build",
 }
 
 SUMMARIES = {
     "debian": "Debian packages and what they depend on, recommend and suggest (apt's lists)",
+    "debtags": "descriptions of Debian packages and their debtags (apt's lists)",
     "icd10": "clinical terms and their ICD-10-CM codes (PyPI package simple-icd-10-cm)",
     "wordnet": "WordNet synsets and the synsets they are related to (Debian's wordnet-base)",
 }

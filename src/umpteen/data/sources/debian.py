@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from umpteen.data.dataset import Dataset
-from umpteen.data.sources.apt_lists import find_lists, read_stanzas
+from umpteen.data.sources.apt_packages import Package, read_packages
 from umpteen.data.sources.assembly import Material, Say, assemble, quiet
-from umpteen.errors import ConfigError, DataError
+from umpteen.errors import ConfigError
 
-LISTS = Path("/var/lib/apt/lists")
 RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests")
-_FIELDS = frozenset({"Package", "Description", "Description-en", "Description-md5", *RELATIONS})
 
 # "libc6:any (>= 2.36) [amd64] <!nocheck>": the name ends at the first of these.
 _NAME = re.compile(r"[^\s:(\[<]+")
-
-
-@dataclass(frozen=True)
-class Package:
-    """What the lists say of one package."""
-
-    name: str
-    summary: str
-    description: str
-    related: list[str]
-
-    @property
-    def text(self) -> str:
-        """What a person reads."""
-        return f"{self.name}: {self.summary}"
 
 
 def build(
@@ -69,15 +51,8 @@ def build(
     """
     if not 0 < max_share <= 1:
         raise ConfigError(f"the largest share must be above 0 and at most 1, not {max_share}")
-    folder = LISTS if lists is None else Path(lists)
-    files = find_lists(folder, "Packages")
-    if not files:
-        raise DataError(
-            f"{folder} has no package lists (files named *_Packages); run apt-get update, "
-            "or name a folder that has some with --lists"
-        )
-    packages = _read(files, find_lists(folder, "Translation-en"), say)
-    related = [[name for name in p.related if name in packages] for p in packages.values()]
+    packages = read_packages(lists, frozenset(RELATIONS), source="debian", say=say)
+    related = [[name for name in related_names(p) if name in packages] for p in packages.values()]
     counts = Counter(name for names in related for name in names)
     most = max_share * sum(bool(names) for names in related)
     head = {name for name, count in counts.items() if count > most}
@@ -109,37 +84,10 @@ def relation_names(relation: str) -> Iterator[str]:
             yield found.group()
 
 
-def _read(files: Iterable[Path], translations: Iterable[Path], say: Say) -> dict[str, Package]:
-    long: dict[str, str] = {}
-    for path in translations:
-        say(f"debian: reading {path.name}")
-        for stanza in read_stanzas(path, _FIELDS):
-            long.setdefault(stanza.get("Description-md5", ""), _long(stanza))
-    packages: dict[str, Package] = {}
-    for path in files:
-        say(f"debian: reading {path.name}")
-        for stanza in read_stanzas(path, _FIELDS):
-            name = stanza.get("Package", "")
-            if not name:
-                raise DataError("a stanza has no Package field", path=path)
-            if name not in packages:
-                packages[name] = _package(name, stanza, long)
-    # By name, so that the order of the lists does not choose the split.
-    return dict(sorted(packages.items()))
-
-
-def _package(name: str, stanza: dict[str, str], long: dict[str, str]) -> Package:
-    described = stanza.get("Description") or stanza.get("Description-en", "")
+def related_names(package: Package) -> list[str]:
+    """The distinct packages a package asks for, itself excluded."""
     related = dict.fromkeys(
-        other for field in RELATIONS for other in relation_names(stanza.get(field, ""))
+        name for field in RELATIONS for name in relation_names(package.fields.get(field, ""))
     )
-    related.pop(name, None)
-    description = _long(stanza) or long.get(stanza.get("Description-md5", ""), "")
-    return Package(name, described.split("\n")[0], description, list(related))
-
-
-def _long(stanza: dict[str, str]) -> str:
-    """The description without its first line, as one line; a lone dot is an empty line."""
-    described = stanza.get("Description") or stanza.get("Description-en", "")
-    lines = (line.strip() for line in described.split("\n")[1:])
-    return " ".join(" ".join(line for line in lines if line != ".").split())
+    related.pop(package.name, None)
+    return list(related)

@@ -20,14 +20,22 @@ def count_terms(
     rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
 ) -> sp.csr_matrix:
     """Count how often each (row, column) occurs; columns of the result are sorted."""
-    width = np.int64(max(1, shape[1]))
-    keys = rows * width + columns
+    width = max(1, shape[1])
+    keys = rows * np.int64(width) + columns
     keys.sort()
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    keys = keys[starts]
-    counts = np.diff(starts, append=len(rows)).astype(np.float32)
-    indptr = np.searchsorted(keys, np.arange(shape[0] + 1) * width)
-    return sp.csr_matrix((counts, keys % width, indptr), shape=shape)
+    first = np.ones(len(keys) + 1, bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:-1])
+    starts = np.flatnonzero(first)
+    counts = (starts[1:] - starts[:-1]).astype(np.float32)
+    keys = keys[starts[:-1]]
+    if shape[0] == 1:
+        indptr, indices = np.array([0, len(keys)], np.int32), keys
+    else:
+        indptr = np.searchsorted(keys, np.arange(shape[0] + 1) * width)
+        indices = keys % width
+    if max(len(keys), width) < 2**31:  # what scipy would choose, without its checks
+        indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
+    return sp.csr_matrix((counts, indices, indptr), shape=shape)
 
 
 def keep_largest(matrix: sp.csr_matrix, max_per_row: int) -> sp.csr_matrix:
@@ -60,15 +68,18 @@ def keep_largest(matrix: sp.csr_matrix, max_per_row: int) -> sp.csr_matrix:
 
 def unit_rows(matrix: sp.csr_matrix) -> sp.csr_matrix:
     """Scale every row to length one; rows of zeros stay as they are."""
+    parts = (unit_values(matrix), matrix.indices, matrix.indptr)
+    return sp.csr_matrix(parts, shape=matrix.shape)
+
+
+def unit_values(matrix: sp.csr_matrix) -> NDArray[np.float32]:
+    """Return (nnz,) the values of ``unit_rows``."""
     data = matrix.data.astype(np.float64)
     if matrix.shape[0] == 1:
-        length = np.sqrt(data @ data)
-        scaled = data / max(length, 1e-150)
-    else:
-        squares = np.bincount(row_numbers(matrix), weights=data * data, minlength=matrix.shape[0])
-        scaled = data / np.repeat(np.sqrt(np.maximum(squares, 1e-300)), np.diff(matrix.indptr))
-    parts = (scaled.astype(np.float32), matrix.indices, matrix.indptr)
-    return sp.csr_matrix(parts, shape=matrix.shape)
+        return (data / max(float(data @ data) ** 0.5, 1e-150)).astype(np.float32)
+    squares = np.bincount(row_numbers(matrix), weights=data * data, minlength=matrix.shape[0])
+    lengths = np.sqrt(np.maximum(squares, 1e-300))
+    return (data / np.repeat(lengths, np.diff(matrix.indptr))).astype(np.float32)
 
 
 def save_csr(matrix: sp.csr_matrix, folder: Path) -> None:

@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
 from umpteen.ranking.lexical.matrices import keep_largest
 
-SCRATCH_VALUES = 4 << 20
+SCRATCH_VALUES = 1 << 17
 """Values of the dense block that ``look_up`` scatters into and clears."""
 PADDED_VALUES = 4 << 20
 """Values of the padded blocks of ``top_k_of_rows``."""
+VALUES_AT_ONCE = 1 << 19
+"""Stored values that ``top_k_of_rows`` filters at once."""
+GROUPS = 4
+"""Groups of values per result whose maxima bound the top-k from below."""
 
 
 def prune_postings(weights: sp.csr_matrix, max_postings: int | None) -> sp.csr_matrix:
@@ -68,17 +72,20 @@ def top_k_of_rows(scores: sp.csr_matrix | DeviceScores, k: int) -> Any:
     """
     if isinstance(scores, DeviceScores):
         return scores.top_k(k)
+    if scores.shape[0] == 1:
+        return _top_k_of_one(scores.indices, scores.data, k)
     n = scores.shape[0]
     rows = np.full((n, k), -1, np.int64)
     best = np.full((n, k), -np.inf, np.float32)
-    if not scores.nnz or not k:
+    if not k:
         return rows, best
+    scores = _candidates_of_top_k(scores, k)
     counts = np.diff(scores.indptr)
     order = np.argsort(counts, kind="stable")
     start = int(np.searchsorted(counts[order], 1))
     while start < n:
         # Rows of similar length share a block: padding at most doubles the work.
-        width = max(k, 2 * int(counts[order[start]]))
+        width = max(2 * k, 2 * int(counts[order[start]]))
         stop = int(np.searchsorted(counts[order], width, side="right"))
         stop = min(stop, start + max(1, PADDED_VALUES // width))
         chosen = order[start:stop]
@@ -144,6 +151,74 @@ def nearest_texts(
 def inverted_index(text_matrix: sp.csr_matrix, max_postings: int | None = None) -> sp.csr_matrix:
     """Transpose (M, V) tf-idf rows to (V, M), keeping the largest values of each term."""
     return prune_postings(sp.csr_matrix(text_matrix.T), max_postings)
+
+
+def _top_k_of_one(
+    columns: NDArray[np.int32], values: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Find the top k of a single row, with few calls."""
+    rows = np.full((1, k), -1, np.int64)
+    best = np.full((1, k), -np.inf, np.float32)
+    bound = np.float32(np.finfo(np.float32).tiny)
+    width = GROUPS * k
+    if len(values) > width > 0:
+        # The k-th largest of group maxima bounds the k-th largest value from below.
+        maxima = values[: len(values) // width * width].reshape(-1, width).max(axis=0)
+        bound = max(bound, np.partition(maxima, width - k)[width - k])
+    kept = np.flatnonzero(values >= bound)
+    order = np.lexsort((columns[kept], -values[kept]))[:k]
+    rows[0, : len(order)] = columns[kept[order]]
+    best[0, : len(order)] = values[kept[order]]
+    return rows, best
+
+
+def _candidates_of_top_k(scores: sp.csr_matrix, k: int) -> sp.csr_matrix:
+    """Drop values that cannot be among the k best positive ones of their row."""
+    n, data = scores.shape[0], scores.data.astype(np.float32, copy=False)
+    kept, lengths, start = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    while start < n:  # blocks of rows that fit into the cache
+        reach = scores.indptr[start] + VALUES_AT_ONCE
+        stop = max(start + 1, int(np.searchsorted(scores.indptr, reach, side="right")) - 1)
+        indptr = scores.indptr[start : stop + 1]
+        first, own = indptr[0], data[indptr[0] : indptr[-1]]
+        bounds = np.repeat(_lower_bounds(own, indptr - first, k), np.diff(indptr))
+        found = np.flatnonzero(own >= bounds)
+        lengths.append(np.diff(np.searchsorted(found, indptr - first)))
+        kept.append(found + first)
+        start = stop
+    places = np.concatenate(kept)
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    return sp.csr_matrix((data[places], scores.indices[places], indptr), shape=scores.shape)
+
+
+def _lower_bounds(
+    data: NDArray[np.float32], indptr: NDArray[np.int32], k: int
+) -> NDArray[np.float32]:
+    """Bound the k-th largest positive value of each row from below.
+
+    The k-th largest of the maxima of disjoint groups of values is such a bound.
+    """
+    counts = np.diff(indptr)
+    bounds = np.full(len(counts), np.finfo(np.float32).tiny, np.float32)
+    long = np.flatnonzero(counts > 2 * GROUPS * k)
+    if not len(long):
+        return bounds
+    sizes = counts[long] // (GROUPS * k)
+    groups = -(-counts[long] // sizes)
+    # One more mark for each row: its end, where its last group ends.
+    marks, last = groups + 1, np.cumsum(groups + 1) - 1
+    within = np.arange(int(marks.sum())) - np.repeat(last - groups, marks)
+    firsts = np.repeat(indptr[long], marks) + within * np.repeat(sizes, marks)
+    firsts[last] = indptr[long + 1]
+    inside = firsts < len(data)
+    maxima = np.full(len(firsts), -np.inf, np.float32)
+    maxima[inside] = np.maximum.reduceat(data, firsts[inside])
+    maxima[last] = -np.inf
+    block = np.full((len(long), int(marks.max())), -np.inf, np.float32)
+    block[np.repeat(np.arange(len(long)), marks), within] = maxima
+    place = block.shape[1] - k
+    bounds[long] = np.maximum(bounds[long], np.partition(block, place, axis=1)[:, place])
+    return bounds
 
 
 def _padded_top_k(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from umpteen.errors import RunError
 from umpteen.files import read_json, write_json
-from umpteen.ranking.lexical.matrices import count_terms, keep_largest, unit_rows
+from umpteen.ranking.lexical.matrices import count_terms, keep_largest, unit_rows, unit_values
 from umpteen.ranking.lexical.tokens import END, token_blocks
 
 MAX_TERMS = 100
@@ -93,7 +93,9 @@ class Vectorizer:
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Return (B, V) rows of length one; the row of a text without known words is empty."""
-        return self.cut(self.transform_raw(texts))
+        made = keep_largest(self.transform_raw(texts), self.max_terms)
+        made.data = unit_values(made)
+        return made
 
     def transform_raw(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Return (B, V) values (1 + ln count) * idf of all terms, neither cut nor normalized."""
@@ -113,14 +115,14 @@ class Vectorizer:
     def _raw(self, tokens: list[str]) -> sp.csr_matrix:
         known = self.ids
         flat = np.array([known.get(token, _UNKNOWN) for token in tokens], np.int64)
-        ends = flat == _END
-        rows = np.cumsum(ends)
+        rows = np.cumsum(flat == _END)
         n = int(rows[-1]) if len(rows) else 0
         is_word = flat >= 0
         pair_rows, places = self._pair_columns(rows, flat, is_word)
-        all_rows = np.concatenate([rows[is_word], pair_rows])
-        columns = np.concatenate([flat[is_word], places])
-        matrix = count_terms(all_rows, columns, (n, self.size))
+        rows, columns = rows[is_word], flat[is_word]
+        if len(places):
+            rows, columns = np.concatenate([rows, pair_rows]), np.concatenate([columns, places])
+        matrix = count_terms(rows, columns, (n, self.size))
         matrix.data = (1 + np.log(matrix.data)) * self.idf[matrix.indices]
         return matrix
 

@@ -32,12 +32,13 @@ async function call(path, { method = "GET", body, signal } = {}) {
   }
   const value = await answer.json().catch(() => null);
   if (answer.ok && value !== null) return value;
-  const said = value?.error?.message ?? "The service answered in a way this page does not know";
+  const said = value?.error?.message ?? "The response of the service cannot be read";
   const wait = Number(answer.headers.get("Retry-After")) || 0;
   throw new Fault(sentence(said), answer.status, wait);
 }
 
-function sentence(words) {
+/** Words as a sentence: a capital letter first, a full stop last. */
+export function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }
@@ -53,5 +54,5 @@ export const addLabel = (label) =>
   call("/v1/labels", { method: "POST", body: { labels: [label] } });
 export const retire = (id) => call("/v1/labels/retire", { method: "POST", body: { ids: [id] } });
 export const restore = (id) => call("/v1/labels/restore", { method: "POST", body: { ids: [id] } });
-export const remember = (text, ids) =>
-  call("/v1/memory", { method: "POST", body: { examples: [{ text, labels: ids }] } });
+export const addExample = (text, ids) =>
+  call("/v1/examples", { method: "POST", body: { examples: [{ text, labels: ids }] } });

@@ -1,7 +1,7 @@
 // The page's start: which view is shown, what is known of the run, the two dialogs.
 
 import { hasToken, useToken } from "./api.js";
-import { count, find, show } from "./dom.js";
+import { find, plural, show } from "./dom.js";
 import { askToken, attempt, tokenGiven } from "./faults.js";
 import * as keys from "./keys.js";
 import { known, know } from "./known.js";
@@ -37,13 +37,13 @@ async function fill(view) {
 
 function tellAbout() {
   const { info } = known();
-  find("about").textContent = `${info.run}: ${count(info.n_labels)} labels`;
+  find("about").textContent = `${info.run}: ${plural(info.n_labels, "label")}`;
   find("version").textContent = `umpteen ${info.umpteen}`;
 }
 
 function setUpDialogs() {
   find("open-token").addEventListener("click", () =>
-    askToken(hasToken() ? "A token is in use; another replaces it, an empty one forgets it." : ""));
+    askToken(hasToken() ? "A token is in use. Another one replaces it, an empty one removes it." : ""));
   find("token-cancel").addEventListener("click", () => find("token-dialog").close());
   find("token-form").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// What somebody says is right about a text, sent to the run's memory.
+// A correction: the right labels of a text, stored as an example.
 
 import * as api from "./api.js";
 import { announce, find, make, plural, show } from "./dom.js";
@@ -8,7 +8,7 @@ import { LabelPicker } from "./picker.js";
 import { showVerdict } from "./results.js";
 
 export class Correction {
-  /** `again` asks for the labels of the text once more. */
+  /** `again` predicts the labels of the text again. */
   constructor(again) {
     this.again = again;
     this.text = "";
@@ -18,7 +18,7 @@ export class Correction {
       this.wrong.delete(label.id);
       this.right.set(label.id, label.text);
       this.render();
-      announce(`${label.text.slice(0, 100)} is part of the correction.`);
+      announce(`${label.text.slice(0, 100)} added to the correction.`);
     });
     find("correction-send").addEventListener("click", () => this.send());
     find("correction-drop").addEventListener("click", () => {
@@ -27,7 +27,7 @@ export class Correction {
     });
   }
 
-  /** Nothing is judged yet of this text. */
+  /** Start with a text and no verdicts. */
   begin(text) {
     this.text = text;
     this.right.clear();
@@ -36,7 +36,7 @@ export class Correction {
     this.render();
   }
 
-  /** Say that a label is right or wrong; saying it twice takes it back. */
+  /** Mark a label as right or wrong; the same mark again removes it. */
   judge(label, verdict) {
     const before = this.verdict(label.id);
     this.right.delete(label.id);
@@ -45,7 +45,7 @@ export class Correction {
     if (verdict !== before && verdict === "wrong") this.wrong.add(label.id);
     this.render();
     const now = this.verdict(label.id);
-    announce(now ? `Judged ${now}: ${label.text.slice(0, 100)}` : "Not judged any more.");
+    announce(now ? `Marked ${now}: ${label.text.slice(0, 100)}` : "Mark removed.");
   }
 
   verdict(id) {
@@ -61,8 +61,8 @@ export class Correction {
     for (const item of find("found").children) showVerdict(item, this.verdict(item.dataset.id));
     show(find("correction"), this.begun);
     find("correction-says").textContent = this.right.size
-      ? "These labels, and no others, are remembered for this text. Near texts will get them more often."
-      : "Mark the labels that are right, or add the one that is missing: a correction says what is right.";
+      ? "These labels, and no others, are stored for this text. Similar texts get them more often."
+      : "Mark the labels that are right, or add one that is missing. A correction needs at least one right label.";
     find("correction-labels").replaceChildren(...[...this.right].map(([id, text]) => make("li", {},
       make("bdi", {}, text.length > 80 ? `${text.slice(0, 79)}…` : text),
       make("button", {
@@ -75,14 +75,14 @@ export class Correction {
   async send() {
     if (!this.right.size) return;
     const ids = [...this.right.keys()];
-    const done = await attempt(find("correction-fault"), () => api.remember(this.text, ids),
+    const done = await attempt(find("correction-fault"), () => api.addExample(this.text, ids),
       () => this.send());
     if (!done) return;
     await know(true).catch(() => null);
     await this.again();
     find("found-note").textContent =
-      `Remembered with ${plural(ids.length, "label")}. The answer above already counts it.`;
-    announce(`Remembered with ${plural(ids.length, "label")}.`);
+      `Correction stored with ${plural(ids.length, "label")}. The labels above already use it.`;
+    announce(`Correction stored with ${plural(ids.length, "label")}.`);
     find("found").querySelector(".result")?.focus();
   }
 }

@@ -8,9 +8,9 @@ export const KEYS = [
   ["1 2 3", "Predict, Labels, Run"],
   ["Enter", "in the text field: find labels"],
   ["↑ ↓", "in the list of labels: up and down"],
-  ["a", "the label in focus is right"],
-  ["x", "the label in focus is wrong"],
-  ["s", "send the correction"],
+  ["a", "mark the label in focus as right"],
+  ["x", "mark the label in focus as wrong"],
+  ["s", "store the correction"],
   ["?", "this list"],
 ];
 

@@ -1,19 +1,14 @@
-// What the page knows about the run, read once and again when it changes; names of heads and parts.
+// Information about the run, read once and again after a change; names of heads and scorers.
 
 import * as api from "./api.js";
 
-export const HEADS = {
+/** Scorers in the order of their colours, each with what it looks at. */
+export const SCORERS = {
   dual: "label text",
-  classifier: "classifier",
-  combined: "label text and classifier",
-  ensemble: "all parts",
-};
-export const PARTS = {
-  dual: "label text",
-  classifier: "classifier",
-  votes: "near texts",
-  lexical: "exact words",
-  frequency: "frequency",
+  classifier: "training texts of the label",
+  knn: "similar examples",
+  lexical: "words",
+  frequency: "how frequent the label is",
 };
 
 let told = null;
@@ -31,9 +26,9 @@ export const known = () => told;
 
 /** How frequent a label is: 0 (head) to 4 (tail), and a word for it. */
 export function frequency(count) {
-  if (count === 0) return { place: 5, word: "never in training" };
+  if (count === 0) return { place: 5, word: "not in training" };
   const bins = told?.report.bins ?? [];
-  const found = bins.findIndex((bin) => count >= bin.least);
+  const found = bins.findIndex((bin) => count >= bin.min);
   const last = Math.max(1, bins.length - 1);
   const place = Math.round((4 * (found < 0 ? last : found)) / last);
   return { place, word: ["head", "frequent", "middling", "rare", "tail"][place] };

@@ -1,4 +1,4 @@
-// The view that lists labels and changes them.
+// The view that lists, adds, retires and restores labels.
 
 import * as api from "./api.js";
 import { announce, count, find, make, plural, readable, show } from "./dom.js";
@@ -87,7 +87,7 @@ async function move(label) {
   await list();
   const line = [...find("label-list").children].find((other) => other.dataset.id === label.id);
   (line?.querySelector("button.quiet") ?? find("words")).focus();
-  announce(gone ? "Restored: it is found again." : "Retired: no answer has it any more.");
+  announce(gone ? "Restored: it is predicted again." : "Retired: it is no longer predicted.");
   refresh();
 }
 
@@ -99,7 +99,7 @@ async function add() {
   if (!done) return;
   find("add").reset();
   const place = find("add-done");
-  place.replaceChildren(make("bdi", {}, label.text.slice(0, 120)), " is there, and is found from now on. ",
+  place.replaceChildren(make("bdi", {}, label.text.slice(0, 120)), " was added and can be predicted now. ",
     make("button", { type: "button", class: "link", id: "try-added", onclick: () => {
       location.hash = "#predict";
       askFor(label.text);

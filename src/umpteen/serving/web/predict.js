@@ -4,8 +4,8 @@ import * as api from "./api.js";
 import { Correction } from "./correction.js";
 import { announce, find, make, plural, readable, show } from "./dom.js";
 import { attempt } from "./faults.js";
-import { HEADS, known, know } from "./known.js";
-import { legend, partsOf, resultItem } from "./results.js";
+import { known, know } from "./known.js";
+import { legend, resultItem, scorersOf } from "./results.js";
 import { scoreWords } from "./marks.js";
 
 let asking = null;
@@ -35,11 +35,11 @@ export function prepare() {
   const head = find("head");
   if (!head.options.length) {
     head.append(...[...info.heads].reverse().map((name) =>
-      make("option", { value: name }, HEADS[name] ?? name)));
+      make("option", { value: name }, name)));
     head.value = info.default_head;
     show(head.parentElement, info.heads.length > 1);
   }
-  find("text").maxLength = info.limits.most_characters;
+  find("text").maxLength = info.limits.max_characters;
   const tries = find("tries");
   tries.replaceChildren(make("span", { class: "hint" }, "Try: "), ...report.examples.map((example) =>
     make("button", { type: "button", class: "try", onclick: () => askFor(example) }, example)));
@@ -51,7 +51,7 @@ export function askFor(text) {
   return ask();
 }
 
-/** Ask for the labels of what is in the field. */
+/** Predict the labels of the text in the field. */
 export async function ask() {
   const text = find("text").value;
   if (!text.trim()) {
@@ -73,18 +73,18 @@ export async function ask() {
   if (answer) render(text, answer);
 }
 
-function render(text, { predictions: [{ labels, neighbours }], head }) {
+function render(text, { predictions: [{ labels, neighbours, note }], head }) {
   const { info } = known();
-  const parts = partsOf(labels, head);
+  const scorers = scorersOf(labels, head);
   const best = Math.max(...labels.map((label) => label.score), 0);
-  const judge = info.remembered >= 0 ? (label, verdict) => correction.judge(label, verdict) : null;
-  find("legend").replaceChildren(...(parts.length > 1 ? legend(parts) : []));
+  const judge = info.ensemble && !info.changes ? (label, verdict) => correction.judge(label, verdict) : null;
+  find("legend").replaceChildren(...(scorers.length > 1 ? legend(scorers) : []));
   find("found").replaceChildren(...labels.map((label, place) =>
-    resultItem(label, place + 1, { head, parts, best, judge })));
+    resultItem(label, place + 1, { head, scorers, best, judge })));
   const first = find("found").firstElementChild;
   if (first) first.tabIndex = 0;
   find("found-title").textContent = plural(labels.length, "label");
-  find("found-note").textContent = note(labels, head, judge);
+  find("found-note").textContent = noteWords(labels, head, note, info);
   renderNear(neighbours, info);
   show(find("answer"), true);
   correction.begin(text);
@@ -93,25 +93,28 @@ function render(text, { predictions: [{ labels, neighbours }], head }) {
     : "No label was found.");
 }
 
-function note(labels, head, judge) {
-  if (!labels.length) return "No label was found for this text.";
-  const scale = head === "ensemble"
-    ? "Scores are probabilities; a bar’s colours say which part spoke for the label, against the other candidates."
-    : "Scores are cosines, or the sum of two; bars are drawn against the best.";
-  return judge ? scale : `${scale} This run remembers no texts, so it takes no corrections: umpteen fit-ensemble gives it a memory.`;
+function noteWords(labels, head, note, info) {
+  const words = [];
+  if (note) words.push(api.sentence(note));
+  if (!labels.length) words.push("No label was found for this text.");
+  else if (head === "ensemble") words.push("Scores are probabilities. The colours of a bar show the contribution of each scorer.");
+  else words.push("Scores are cosines, or the sum of two. Bars are relative to the best score.");
+  if (!info.ensemble) words.push("Corrections need an ensemble. Fit one with: umpteen fit-ensemble.");
+  else if (info.changes) words.push(`Corrections are not possible: ${info.changes}.`);
+  return words.join(" ");
 }
 
 function renderNear(neighbours, info) {
   const there = neighbours ?? [];
   find("near-list").replaceChildren(...there.map((near) => make("li", {},
     make("p", {}, near.text === null || near.text === undefined
-      ? make("span", { class: "soft" }, "A training text that was not kept") : readable(near.text)),
+      ? make("span", { class: "soft" }, "A training text that is not stored") : readable(near.text)),
     make("ul", { class: "chips" }, near.labels.slice(0, 8).map((label) =>
       make("li", {}, make("bdi", {}, label.length > 80 ? `${label.slice(0, 79)}…` : label)))),
     make("p", { class: "small soft" }, `similarity ${near.score.toFixed(2)}`,
       near.labels.length > 8 ? `, and ${plural(near.labels.length - 8, "more label")}` : ""))));
   find("near-note").textContent = there.length ? ""
-    : info.remembered >= 0 ? "Nothing is remembered yet." : "This run keeps no memory of its training texts.";
+    : info.n_examples ? "No similar example." : "This run stores no examples.";
 }
 
 function onListKey(event) {
@@ -126,7 +129,7 @@ function onListKey(event) {
   other.focus();
 }
 
-/** Judge the label that has the focus, by a key. */
+/** Mark the label that has the focus. */
 export function judgeFocused(verdict) {
   const item = document.activeElement?.closest?.(".result");
   const button = item?.querySelector(`.verdict.${verdict}`);

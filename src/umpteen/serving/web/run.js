@@ -1,9 +1,9 @@
-// The view that says what the run is and how its training went.
+// The view with the metrics, learning curves and facts of the run.
 
 import { hasToken } from "./api.js";
 import { barChart, lineChart } from "./charts.js";
-import { count, find, make } from "./dom.js";
-import { HEADS, known, PARTS } from "./known.js";
+import { count, find, make, plural } from "./dom.js";
+import { known, SCORERS } from "./known.js";
 
 const TILES = ["P@1", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@100"];
 
@@ -16,7 +16,7 @@ export function prepare() {
     opening(info, report),
     metrics(report),
     curves(report),
-    ensemble(report),
+    ensemble(info, report),
     frequencies(info),
     facts(report),
   ].filter(Boolean));
@@ -31,11 +31,11 @@ function opening(info, report) {
     info.n_added ? `${count(info.n_added)} added` : "",
     info.n_retired ? `${count(info.n_retired)} retired` : "",
   ].filter(Boolean).join(", ");
-  const labels = `${count(info.n_labels)} labels${changed ? ` (${changed} since training)` : ""}`;
-  const memory = info.remembered > 0 ? `, ${count(info.remembered)} remembered texts` : "";
+  const labels = `${plural(info.n_labels, "label")}${changed ? ` (${changed} since training)` : ""}`;
+  const examples = info.n_examples ? `, ${plural(info.n_examples, "stored example")}` : "";
   const link = info.report && !hasToken()
-    ? make("p", {}, make("a", { href: "/report" }, "The whole report, with examples")) : null;
-  return make("div", {}, make("p", { class: "soft" }, `${labels}${memory}. ${report.standing}`), link);
+    ? make("p", {}, make("a", { href: "/report" }, "Full report")) : null;
+  return make("div", {}, make("p", { class: "soft" }, `${labels}${examples}. ${report.standing}`), link);
 }
 
 function chosen(report) {
@@ -45,20 +45,20 @@ function chosen(report) {
 
 function metrics(report) {
   const best = chosen(report);
-  if (!best) return card("Metrics", make("p", { class: "soft" }, "The run held no validation part out, so nothing was measured."));
-  const rows = Object.entries(best.heads).map(([head, values]) => [HEADS[head] ?? head, values]);
-  if (report.ensemble.length) rows.push([HEADS.ensemble, report.ensemble[0].validation]);
+  if (!best) return card("Metrics", make("p", { class: "soft" }, "The run has no validation texts, so there are no metrics."));
+  const rows = Object.entries(best.heads).map(([head, values]) => [head, values]);
+  if (report.ensemble.length) rows.push(["ensemble", report.ensemble[0].validation]);
   const last = rows[rows.length - 1];
   const names = Object.keys(best.heads[Object.keys(best.heads)[0]]);
   const tiles = TILES.filter((name) => name in last[1]).map((name) => make("div", {},
     make("dt", {}, name), make("dd", {}, last[1][name].toFixed(1))));
   const table = make("table", {},
-    make("caption", {}, `On held-out validation texts, in percent, after epoch ${best.epoch}`),
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "answer by"),
+    make("caption", {}, `Validation, in percent, after epoch ${best.epoch}`),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "head"),
       names.map((name) => make("th", { scope: "col", class: "number" }, name)))),
     make("tbody", {}, rows.map(([title, values]) => make("tr", {}, make("th", { scope: "row" }, title),
       names.map((name) => make("td", { class: "number" }, name in values ? values[name].toFixed(1) : "–"))))));
-  return card("Metrics", make("p", { class: "hint" }, `By ${last[0]}, on held-out texts:`), make("dl", { class: "tiles" }, tiles),
+  return card("Metrics", make("p", { class: "hint" }, `Head ${last[0]}, on validation texts:`), make("dl", { class: "tiles" }, tiles),
     make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Metrics by head" }, table));
 }
 
@@ -81,42 +81,49 @@ function curves(report) {
   }
   if (!figures.length) return null;
   const legend = make("ul", { class: "legend" }, heads.map((head) =>
-    make("li", {}, make("span", { class: `swatch ${head}`, "aria-hidden": "true" }), HEADS[head] ?? head)));
+    make("li", {}, make("span", { class: `swatch ${head}`, "aria-hidden": "true" }), head)));
   return card("Learning curves", heads.length > 1 ? legend : null, make("div", { class: "charts" }, figures),
-    make("p", { class: "hint" }, "The dotted line is the epoch whose model answers."));
+    make("p", { class: "hint" }, "The dotted line marks the epoch of the served model."));
 }
 
 function figure(title, picture) {
   return make("figure", {}, make("figcaption", {}, title), picture);
 }
 
-function ensemble(report) {
+function ensemble(info, report) {
   if (!report.ensemble.length) return null;
   const [main] = report.ensemble;
-  const shares = Object.entries(main.shares);
+  const shares = Object.entries(main.contributions);
   const total = shares.reduce((sum, [, value]) => sum + Math.max(0, value), 0) || 1;
-  const list = make("ul", { class: "shares-list" }, shares.map(([part, value]) => {
+  const list = make("ul", { class: "shares-list" }, shares.map(([scorer, value]) => {
     const share = Math.max(0, value) / total;
-    const fill = make("span", { class: `fill ${part}` });
+    const fill = make("span", { class: `fill ${scorer}` });
     fill.style.width = `${(100 * share).toFixed(1)}%`;
-    return make("li", {}, make("span", { class: "name" }, PARTS[part] ?? part),
+    return make("li", {}, make("span", { class: "name", title: SCORERS[scorer] }, scorer),
       make("span", { class: "gauge", "aria-hidden": "true" }, fill),
       make("span", { class: "number" }, `${Math.round(100 * share)} %`));
   }));
-  return card("What decides an answer", make("p", { class: "hint" },
-    "Shares of what separates the first label from the others, over held-out texts."), list);
+  return card("Ensemble: contributions of the scorers", make("p", { class: "hint" },
+    "Share of each scorer in what separates the first label from the others, on validation texts."), list,
+  make("p", { class: "hint" }, calibration(info)));
+}
+
+function calibration(info) {
+  const { calibration_error: error, threshold } = info.ensemble;
+  const measured = error === null ? "not measured" : `${error.toFixed(1)} points`;
+  return `Calibration error on validation: ${measured}. Threshold auto: ${threshold.toFixed(2)}.`;
 }
 
 function frequencies(info) {
   if (!info.frequencies.length) return null;
   const bars = info.frequencies.map((bin) => ({
-    name: bin.least === bin.most ? count(bin.least) : `${count(bin.least)}–${count(bin.most)}`,
+    name: bin.min === bin.max ? count(bin.min) : `${count(bin.min)}–${count(bin.max)}`,
     value: bin.labels,
   }));
   return card("Labels from tail to head", make("div", { class: "scroll", tabindex: "0", role: "region",
-    "aria-label": "Labels by frequency" }, barChart("How many labels have how many training texts", bars,
+    "aria-label": "Labels by frequency" }, barChart("Number of labels by training texts", bars,
     { xTitle: "training texts of a label", width: Math.max(420, 64 * bars.length) })),
-  make("p", { class: "hint" }, "Bars count labels: those on the left have been seen least."));
+  make("p", { class: "hint" }, "Bars count labels; the rarest are on the left."));
 }
 
 function facts(report) {

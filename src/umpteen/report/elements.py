@@ -1,36 +1,35 @@
-"""HTML and SVG elements that escape whatever they are given. Nothing here knows about runs."""
+"""HTML and SVG elements for the report, built on ``markupsafe``. No knowledge of runs."""
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import markupsafe
+from markupsafe import Markup
 
 # Not allowed in HTML even when escaped: control characters and halves of surrogate pairs.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _VOID = {"meta", "br"}
 
-
-class Markup(str):
-    """Text that is markup already. Everything else is escaped on its way into an element."""
-
-
 Child = str | int | float | None
 
 
 def escape(text: object) -> Markup:
-    """The text as HTML shows it; characters HTML cannot hold become the replacement sign.
+    """Escape a text for HTML; characters that HTML cannot hold become U+FFFD.
 
     Example:
-        >>> escape('<b> "x"')
-        '&lt;b&gt; &quot;x&quot;'
+        >>> str(escape("<b> & c"))
+        '&lt;b&gt; &amp; c'
     """
-    return Markup(html.escape(_FORBIDDEN.sub("\ufffd", str(text)), quote=True))
+    if isinstance(text, Markup):
+        return text
+    return markupsafe.escape(_FORBIDDEN.sub("\ufffd", str(text)))
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Markup:
-    """An element.
+    """Build an element.
 
     Args:
         name: Of the element.
@@ -42,7 +41,7 @@ def tag(name: str, *children: Child, **attributes: Any) -> Markup:
         The markup.
 
     Example:
-        >>> tag("p", "a < b", class_="note")
+        >>> str(tag("p", "a < b", class_="note"))
         '<p class="note">a &lt; b</p>'
     """
     written = [name]
@@ -56,18 +55,12 @@ def tag(name: str, *children: Child, **attributes: Any) -> Markup:
 
 
 def join(children: Iterable[Child]) -> Markup:
-    """Several pieces as one."""
-    return Markup(
-        "".join(
-            child if isinstance(child, Markup) else escape(child)
-            for child in children
-            if child is not None
-        )
-    )
+    """Concatenate pieces; what is not markup is escaped."""
+    return Markup("").join(escape(child) for child in children if child is not None)
 
 
 def user_text(text: str, *, longest: int = 300) -> Markup:
-    """A text of the user's: cut where it is long, its writing direction kept to itself."""
+    """Show a text of the user: shortened, with its writing direction isolated."""
     words = " ".join(text.split())
     shown = words if len(words) <= longest else words[: longest - 1].rstrip() + "…"
     return tag("bdi", shown)
@@ -76,7 +69,7 @@ def user_text(text: str, *, longest: int = 300) -> Markup:
 def table(
     headers: Sequence[Child], rows: Iterable[Sequence[Child]], *, caption: str, words: int = 1
 ) -> Markup:
-    """A table that scrolls in a box of its own.
+    """Build a table in a box that scrolls.
 
     Args:
         headers: Of the columns.

@@ -2,8 +2,9 @@ from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 
-from umpteen.report.markup import Markup, escape, table, tag, user_text
+from umpteen.report.elements import escape, table, tag, user_text
 
 
 class Reader(HTMLParser):

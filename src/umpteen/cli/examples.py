@@ -1,0 +1,105 @@
+"""``umpteen examples``: add labelled texts to a run without training, and list them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any
+
+import click
+
+from umpteen.cli._options import json_option, plural, say, sentences, write_json, write_table
+from umpteen.cli.labels import open_store
+
+PAGE = 50
+SHOWN_CHARACTERS = 60
+
+
+@click.group()
+def examples() -> None:
+    """Add labelled texts to a run without training, and list them.
+
+    Examples are stored corrections: similar texts get their labels from the next prediction on.
+    """
+
+
+@examples.command()
+@click.argument("run")
+@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@json_option
+@sentences
+def add(run: str, file: IO[str], as_json: bool) -> None:
+    """Add the examples of FILE to RUN; each line is {"text": .., "labels": [ids]}.
+
+    A text that is there already gets the new labels. If one line is wrong, nothing is added.
+    """
+    pairs = list(_read(file))
+    store = open_store(run)
+    texts, labels = [p["text"] for p in pairs], [p["labels"] for p in pairs]
+    count = store.add_examples(texts, labels, who="cli")
+    total = len(store.state().examples)
+    if as_json:
+        write_json({"added": count, "total": total, "revision": store.revision})
+    else:
+        say(f"added {plural(count, 'example')}; the run has {total}")
+
+
+@examples.command("list")
+@click.argument("run")
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--limit", default=PAGE, show_default=True, type=click.IntRange(1))
+@json_option
+@sentences
+def list_(run: str, offset: int, limit: int, as_json: bool) -> None:
+    """List the examples of RUN, in the order they were first added."""
+    store = open_store(run)
+    state = store.state()
+    total = len(state.examples)
+    places = range(min(offset, total), min(offset + limit, total))
+    texts = store.example_texts(state.examples.digests[places.start : places.stop])
+    shown = [
+        {"text": text, "labels": state.example_label_ids(place),
+         "revision": state.examples.revisions[place]}
+        for place, text in zip(places, texts, strict=True)
+    ]  # fmt: skip
+    if as_json:
+        write_json({"examples": shown, "total": total})
+        return
+    write_table(
+        ["text", "labels", "revision"],
+        [[_shorten(e["text"]), ", ".join(e["labels"]), e["revision"]] for e in shown],
+    )
+    if total > len(shown):
+        say(f"{len(shown)} of {total} examples; more with --limit and --offset")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _read(file: IO[str]) -> Iterator[dict[str, Any]]:
+    from umpteen.errors import DataError
+    from umpteen.store.checks import check_examples
+
+    name = getattr(file, "name", "-")
+    number = 0
+    try:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"not JSON: {error}", path=name, line=number) from None
+            whole = isinstance(value, dict) and isinstance(value.get("text"), str)
+            if not whole or not isinstance(value.get("labels"), list):
+                raise DataError('expected {"text": "..", "labels": [ids]}', path=name, line=number)
+            value["labels"] = [str(i) if isinstance(i, int) else i for i in value["labels"]]
+            try:
+                check_examples([value["text"]], [value["labels"]])
+            except DataError as error:
+                message = str(error).replace("example 1", "the example")
+                raise DataError(message, path=name, line=number) from None
+            yield value
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8: {error}", path=name, line=number + 1) from error

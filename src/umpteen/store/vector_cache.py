@@ -1,0 +1,137 @@
+"""Cached vectors of added labels and examples, so that a restart does not encode them again.
+
+A cache file is valid for a model and for exactly the texts it was made from: it carries a digest of
+them, and a checksum of its arrays. Any mismatch, or any error, means that there is no cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from umpteen.files import atomic_file
+from umpteen.store.state import StoreState
+
+FOLDER = "cache"
+FORMAT = "1"
+GROWTH = 0.25
+Kind = Literal["labels", "examples"]
+
+
+class VectorCache:
+    """Cached arrays of a run; best effort, so nothing here raises.
+
+    Args:
+        run: The run folder.
+    """
+
+    def __init__(self, run: str | Path) -> None:
+        self.folder = Path(run) / FOLDER
+
+    def load(
+        self, state: StoreState, kind: Kind, model: str
+    ) -> tuple[int, dict[str, NDArray]] | None:
+        """Load the arrays of the first n added labels or examples of a state.
+
+        Args:
+            state: The state the arrays must fit.
+            kind: ``labels`` or ``examples``.
+            model: Identifies the model and everything else the arrays depend on.
+
+        Returns:
+            n and the arrays by name, each with n rows; None if there is no valid cache.
+        """
+        try:
+            from safetensors import safe_open
+
+            with safe_open(self._file(kind, model), framework="numpy") as file:
+                about = file.metadata() or {}
+                n = int(about["n"])
+                if (about["format"], about["model"]) != (FORMAT, model) or n > _size(state, kind):
+                    return None
+                if about["content"] != content_digest(state, kind, n):
+                    return None
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return (n, arrays) if about["arrays"] == _arrays_digest(arrays) else None
+        except Exception:  # a damaged cache is no cache, whatever its reader raises
+            return None
+
+    def save(
+        self, state: StoreState, kind: Kind, model: str, arrays: Mapping[str, NDArray]
+    ) -> bool:
+        """Save arrays of the first n added labels or examples, n being their number of rows.
+
+        Args:
+            state: The state they belong to.
+            kind: ``labels`` or ``examples``.
+            model: Identifies the model and everything else the arrays depend on.
+            arrays: By name, all with the same number of rows.
+
+        Returns:
+            Whether they were saved.
+        """
+        try:
+            from safetensors.numpy import save_file
+
+            sizes = {len(array) for array in arrays.values()}
+            if len(sizes) != 1 or max(sizes) > _size(state, kind):
+                return False
+            (n,) = sizes
+            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+            about = {
+                "format": FORMAT,
+                "model": model,
+                "n": str(n),
+                "content": content_digest(state, kind, n),
+                "arrays": _arrays_digest(whole),
+            }
+            self.folder.mkdir(exist_ok=True)
+            file = self._file(kind, model)
+            with atomic_file(file) as temporary:
+                save_file(whole, temporary, metadata=about)
+            for other in self.folder.glob(f"{kind}-*.safetensors"):
+                if other != file:  # of a model that was there before
+                    other.unlink(missing_ok=True)
+            return True
+        except Exception:  # a full disk, say; vectors are then encoded again after a restart
+            return False
+
+    def _file(self, kind: Kind, model: str) -> Path:
+        name = hashlib.sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return self.folder / f"{kind}-{name}.safetensors"
+
+
+def is_save_due(n_cached: int, n_now: int) -> bool:
+    """Return whether enough is new to write a cache again; total work stays linear that way."""
+    return n_now > n_cached * (1 + GROWTH)
+
+
+def content_digest(state: StoreState, kind: Kind, n: int) -> str:
+    """Return a digest of the first n added labels or examples: everything that is encoded."""
+    digest = hashlib.sha256()
+    if kind == "examples":
+        digest.update(b"".join(state.examples.digests[:n]))
+    else:
+        added = state.added
+        fields = [added.ids[:n], added.texts[:n], added.contents[:n]]
+        digest.update(json.dumps(fields).encode("ascii"))
+    return digest.hexdigest()
+
+
+def _size(state: StoreState, kind: Kind) -> int:
+    return len(state.examples) if kind == "examples" else len(state.added)
+
+
+def _arrays_digest(arrays: Mapping[str, NDArray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()

@@ -1,0 +1,128 @@
+"""Grant changes: one transaction each, checked against the witness, recorded in it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import uuid
+from pathlib import Path
+
+from umpteen.data.labels import LabelSet
+from umpteen.errors import NotWritten, StoreDamaged
+from umpteen.store.connections import Link
+from umpteen.store.damage import Damage, DamageKind
+from umpteen.store.poll import Poll
+from umpteen.store.reader import damaged
+from umpteen.store.schema import BadStore, Header, check_tables, create_tables, read_header
+from umpteen.store.witness import Witness, advance_witness, create_witness, read_witness
+from umpteen.store.writing import Planner, write_change
+
+
+class Writer:
+    """The writing side of a store.
+
+    Args:
+        path: The store's file.
+        witness: Its witness file.
+        labels: The trained labels.
+        poll: What the reading side has seen of the file.
+        busy_seconds: How long to wait for another writer.
+    """
+
+    def __init__(
+        self, path: Path, witness: Path, labels: LabelSet, poll: Poll, busy_seconds: float
+    ) -> None:
+        self._path = path
+        self._witness = witness
+        self._labels = labels
+        self._poll = poll
+        self._link = Link(path, writes=True, busy_seconds=busy_seconds)
+
+    def change(self, plan: Planner, who: str) -> int:
+        """Decide and write a change.
+
+        Args:
+            plan: Decides what to write; raises before anything is written.
+            who: The person or program, for the audit trail.
+
+        Returns:
+            How many rows were changed; 0 if nothing was written.
+
+        Raises:
+            DataError: If the plan refuses.
+            NotWritten: If the change could not be written; nothing has changed.
+            StoreDamaged: If the store is damaged.
+        """
+        with self._link.lock:
+            try:
+                header, count = self._transact(plan, who)
+            except sqlite3.Error as error:
+                raise self._translated(error) from error
+            except OSError as error:
+                raise self._not_written(error.strerror or str(error)) from error
+            if count:
+                advance_witness(self._witness, Witness(header.id, header.revision))
+            return count
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._link.lock:
+            self._link.close()
+
+    def _transact(self, plan: Planner, who: str) -> tuple[Header, int]:
+        # Read before the transaction: the store must hold what was granted before it began.
+        witness = read_witness(self._witness)
+        if not self._path.exists():
+            # A change that is refused, or that changes nothing, must not create the file.
+            with contextlib.closing(_empty_store(self._labels.fingerprint)) as nothing:
+                if not plan(nothing, Header("", "")).touched:
+                    return Header("", ""), 0
+        connection, _ = self._link.get(create=True)
+        assert connection is not None
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if self._link.get()[0] is not connection:
+                raise sqlite3.OperationalError("the file was replaced during the change")
+            header = self._header(connection, witness)
+            change = plan(connection, header)
+            if not change.touched:
+                return header, 0
+            after = write_change(connection, header, change, who)
+            connection.execute("COMMIT")
+            return after, len(change.touched)
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def _header(self, connection: sqlite3.Connection, witness: Witness | None) -> Header:
+        try:
+            header = read_header(connection) if check_tables(connection) else None
+        except BadStore as error:
+            raise damaged(Damage(DamageKind.UNREADABLE, self._path, str(error))) from error
+        damage = self._poll.compare(header, witness)
+        if damage is not None:
+            raise damaged(damage)
+        if header is None:
+            header = Header(uuid.uuid4().hex, self._labels.fingerprint)
+            create_witness(self._witness, Witness(header.id, 0))
+            create_tables(connection, header)
+        return header
+
+    def _translated(self, error: sqlite3.Error) -> NotWritten | StoreDamaged:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return damaged(Damage(DamageKind.UNREADABLE, self._path, f"cannot be read: {error}"))
+        return self._not_written(str(error))
+
+    def _not_written(self, why: str) -> NotWritten:
+        return NotWritten(
+            f"{self._path} could not be written ({why}), so nothing was changed; check free space, "
+            "permissions and other writers, and try again"
+        )
+
+
+def _empty_store(fingerprint: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    create_tables(connection, Header("", fingerprint))
+    return connection
