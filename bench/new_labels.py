@@ -14,10 +14,10 @@ import argparse
 import numpy as np
 import torch
 from torch.nn.functional import normalize
+from umpteen.live.stand_in import NEIGHBOURS, SHARPNESS
 
 import umpteen
 from umpteen.index.exact import ExactIndex
-from umpteen.live.stand_in import NEIGHBOURS, SHARPNESS
 
 
 def neighbours(dual, trained, rows):

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from umpteen.answers.store import memory_journal
 from umpteen.live.book import LabelBook
+
 from umpteen.runs import RunFolder
 
 PER_CHANGE = 3

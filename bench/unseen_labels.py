@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from umpteen.live.changes import NewLabel
 
 import umpteen
 from umpteen.data.dataset import Dataset, Split, drop_pairs
 from umpteen.data.labels import LabelSet
-from umpteen.live.changes import NewLabel
 
 JUDGED = 0.15
 
@@ -97,9 +97,10 @@ def main() -> None:
             umpteen.train(learned, out=run, overrides=settings, device="cpu")
             umpteen.Predictor.load(run, device="cpu").live.add(added)
         elif args.fit:
+            from umpteen.training.ensemble import fit_ensemble
+
             from umpteen.runs import RunFolder
             from umpteen.settings import from_mapping
-            from umpteen.training.ensemble import fit_ensemble
 
             folder = RunFolder(run)
             settings = from_mapping(folder.read_settings(), source=str(folder.config))

@@ -67,7 +67,6 @@ def show(cells: list[Any]) -> None:
 def ours(data: Any, args: argparse.Namespace) -> Any:
     """Name, metrics and seconds of the word scorers as a run would learn them, both together."""
     import torch
-
     from umpteen.answers.lexical import MARGIN_WORDS
     from umpteen.answers.lexical_training import LexicalRecipe, learn_lexical
 
@@ -98,8 +97,8 @@ def ours(data: Any, args: argparse.Namespace) -> Any:
 def judged(data: Any, vectors: Any, weights: Any) -> list[float]:
     """Metrics of a linear scorer."""
     import numpy as np
-
     from umpteen.answers.lexical import best_columns, dense_blocks
+
     from umpteen.scoring import score
     from umpteen.types import TopK
 

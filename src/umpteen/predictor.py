@@ -26,6 +26,7 @@ from umpteen.model.model import Model, place_model
 from umpteen.model.storage import Reading, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
+from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.examples import Examples
 from umpteen.ranking.growing_rows import GrowingRows
@@ -41,6 +42,7 @@ from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.store import ChangeStore, NewLabel
 from umpteen.store.state import Examples as StoredExamples
+from umpteen.store.vector_cache import VectorCache
 from umpteen.types import TopK
 
 
@@ -88,6 +90,7 @@ class Predictor:
         device = self.encoder.device
         self.label_vectors = LabelVectors(vectors, columns, device, low_memory=low_memory)
         self.store: ChangeStore | None = None
+        self._model_key = ""
         self.ensemble: EnsembleModel | None = None
         """The fitted ensemble, where there is one; it is then the default head."""
         self._ranker: EnsembleRanker | None = None
@@ -134,6 +137,8 @@ class Predictor:
         vectors = load_vectors(model_folder, model)
         predictor = cls(model, tokenizer, reading, labels, vectors, counts, folder.propensity())
         predictor.folder, predictor.n_train = folder.path, folder.n_train()
+        written = (model_folder / "model.json").stat().st_mtime_ns
+        predictor._model_key = f"{model_folder.name} {written} {reading.label_fingerprint}"
         predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
         best = model_folder == folder.model("best")
         if with_indexes and best:
@@ -437,9 +442,17 @@ class Predictor:
             None if vectorizer is None else AddedTerms(vectorizer),
             examples,
         )
-        return SnapshotSource(
-            snapshot, self.encoder, self.label_vectors, vectorizer=vectorizer, store=self.store
+        cache = None if self.folder is None else VectorCache(self.folder)
+        encoded = EncodedChanges(
+            self.encoder, self.label_vectors, vectorizer, cache=cache, model=self._cache_key(stored)
         )
+        return SnapshotSource(snapshot, encoded, store=self.store)
+
+    def _cache_key(self, stored: StoredEnsemble | None) -> str:
+        """Identify model and vocabulary: everything that encoded changes depend on."""
+        if stored is None or stored.vectorizer is None:
+            return self._model_key
+        return f"{self._model_key} {stored.vectorizer.fingerprint}"
 
     def _use_indexes(self, folder: RunFolder, model_folder: Path) -> None:
         for head in self.vector_heads:

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 from small_runs import fit
-
-import umpteen
 from umpteen.answers.candidates import PARTS
 from umpteen.answers.margins import MarginsRecipe
-from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
 from umpteen.live.changes import NewLabel
+from umpteen.training.ensemble import fit_ensemble
+
+import umpteen
+from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
 from umpteen.runs import RunFolder
 from umpteen.settings import from_mapping
-from umpteen.training.ensemble import fit_ensemble
 from umpteen.training.prepare import training_splits
 
 CHANGES = ("validation.share=0.4", "ensemble.min_queries=5", "train.epochs=6")

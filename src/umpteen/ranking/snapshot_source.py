@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from umpteen.data.labels import join_texts
-from umpteen.model.text_encoder import TextEncoder
-from umpteen.ranking.added_labels import added_label_vectors
+from umpteen.ranking.encoded_changes import EncodedChanges, padded
 from umpteen.ranking.examples import Examples
-from umpteen.ranking.label_vectors import LabelVectors
-from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.store import ChangeStore, StoreState
 
@@ -24,26 +19,16 @@ class SnapshotSource:
 
     Args:
         trained: The snapshot without changes.
-        encoder: Encodes added labels and corrections.
-        label_vectors: Of the trained labels.
-        vectorizer: Of the lexical scorers; None without them.
+        encoded: Encodes added labels and examples.
         store: The run's changes; None for a model without a run folder.
     """
 
     def __init__(
-        self,
-        trained: Snapshot,
-        encoder: TextEncoder,
-        label_vectors: LabelVectors,
-        *,
-        vectorizer: Vectorizer | None = None,
-        store: ChangeStore | None = None,
+        self, trained: Snapshot, encoded: EncodedChanges, *, store: ChangeStore | None = None
     ) -> None:
         self.trained = trained
         self.store = store
-        self._encoder = encoder
-        self._label_vectors = label_vectors
-        self._vectorizer = vectorizer
+        self._encoded = encoded
         self._lock = threading.Lock()
         self._latest: tuple[StoreState | None, Snapshot] = (None, trained)
 
@@ -66,9 +51,7 @@ class SnapshotSource:
 
     def without_changes(self) -> SnapshotSource:
         """Return a source that always has the snapshot of the training."""
-        return SnapshotSource(
-            self.trained, self._encoder, self._label_vectors, vectorizer=self._vectorizer
-        )
+        return SnapshotSource(self.trained, self._encoded)
 
     def _with(self, state: StoreState, seen: StoreState | None, before: Snapshot) -> Snapshot:
         """Extend the last snapshot by what is new; start over where the history is another."""
@@ -89,15 +72,16 @@ class SnapshotSource:
         added = state.added
         if len(added) == known:
             return before
-        titles, contents = added.texts[known:], added.contents[known:]
-        texts = join_texts(titles, contents, self._encoder.reading.text)
-        vectors = added_label_vectors(self._encoder.vectors(texts), self._label_vectors)
+        vectors = before.added_vectors.extended(self._encoded.labels(state, known))
+        self._encoded.save_later(
+            state, "labels", lambda: {"vectors": vectors.vectors.cpu().numpy()}, len(added)
+        )
         terms = before.added_terms
         none = np.zeros(len(added), np.int64)
         return replace(
             before,
-            added_vectors=before.added_vectors.extended(vectors),
-            added_terms=None if terms is None else terms.extended(titles),
+            added_vectors=vectors,
+            added_terms=None if terms is None else terms.extended(added.texts[known:]),
             label_counts=np.concatenate([self.trained.label_counts, none]),
         )
 
@@ -107,11 +91,12 @@ class SnapshotSource:
         if known == total:
             return replace(examples, stored=state.examples)
         assert self.store is not None
-        texts = self.store.example_texts(state.examples.digests[known:total])
-        vectors, terms = self._encoder.vectors(texts), self._terms(texts)
-        return examples.extended(state.examples, vectors, terms)
+        vectors, terms = self._encoded.examples(self.store, state, known)
+        extended = examples.extended(state.examples, vectors, terms)
 
-    def _terms(self, texts: Sequence[str]) -> sp.csr_matrix:
-        if self._vectorizer is None:
-            return sp.csr_matrix((len(texts), 0), dtype=np.float32)
-        return self._vectorizer.transform(texts)
+        def arrays() -> dict[str, NDArray]:
+            own = {"vectors": extended.vectors.vectors.cpu().numpy()}
+            return own | padded([block.rows for block in extended.terms.blocks])
+
+        self._encoded.save_later(state, "examples", arrays, total)
+        return extended

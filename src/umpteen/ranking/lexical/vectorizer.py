@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -51,6 +52,13 @@ class Vectorizer:
     def size(self) -> int:
         """Number of terms, V."""
         return len(self.idf)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of vocabulary and frequencies."""
+        digest = hashlib.sha256("\0".join(self.words).encode("utf-8", "surrogatepass"))
+        digest.update(self.pairs.tobytes() + self.idf.tobytes())
+        return digest.hexdigest()[:16]
 
     @classmethod
     def fit(

@@ -1,0 +1,140 @@
+"""Vectors and terms of labels and examples that were added after training, cached in the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.data.labels import join_texts
+from umpteen.model.text_encoder import TextEncoder
+from umpteen.ranking.added_labels import added_label_vectors
+from umpteen.ranking.label_vectors import LabelVectors
+from umpteen.ranking.lexical.vectorizer import Vectorizer
+from umpteen.store import ChangeStore, StoreState
+from umpteen.store.vector_cache import Kind, VectorCache, is_save_due
+
+MIN_CACHED = 1024
+"""Fewer labels or examples are encoded again at every start."""
+
+
+class EncodedChanges:
+    """Encode what is added to a run; a restart reads most of it from ``RUN/cache``.
+
+    Args:
+        encoder: Of texts.
+        label_vectors: Of the trained labels.
+        vectorizer: Of the lexical scorers; None without them.
+        cache: Where arrays are kept between starts; None to keep nothing.
+        model: Identifies everything that the arrays depend on.
+    """
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        label_vectors: LabelVectors,
+        vectorizer: Vectorizer | None,
+        *,
+        cache: VectorCache | None = None,
+        model: str = "",
+    ) -> None:
+        self.vectorizer = vectorizer
+        self._encoder = encoder
+        self._label_vectors = label_vectors
+        self._cache = cache
+        self._model = model
+        self._cached: dict[Kind, int] = {"labels": 0, "examples": 0}
+
+    def labels(self, state: StoreState, start: int) -> torch.Tensor:
+        """Encode the added labels from a position on: (A, heads * dim)."""
+        stored = self._load(state, "labels", start, {"vectors": (self._label_vectors.width,)})
+        done = start if stored is None else len(stored["vectors"])
+        added = state.added
+        parts = [] if stored is None else [self._tensor(stored["vectors"])]
+        if done < len(added):
+            titles, contents = added.texts[done:], added.contents[done:]
+            texts = join_texts(titles, contents, self._encoder.reading.text)
+            parts.append(added_label_vectors(self._encoder.vectors(texts), self._label_vectors))
+        return torch.cat(parts)
+
+    def examples(
+        self, store: ChangeStore, state: StoreState, start: int
+    ) -> tuple[torch.Tensor, sp.csr_matrix]:
+        """Encode the stored examples from a position on: vectors and tf-idf rows."""
+        width, n_terms = self._label_vectors.width, self._n_terms
+        stored = self._load(state, "examples", start, {"vectors": (width,)})
+        done = start if stored is None else len(stored["vectors"])
+        vectors = [] if stored is None else [self._tensor(stored["vectors"])]
+        terms = [] if stored is None else [from_padded(stored, n_terms)]
+        if done < len(state.examples):
+            texts = store.example_texts(state.examples.digests[done:])
+            vectors.append(self._encoder.vectors(texts))
+            terms.append(self._terms(texts))
+        return torch.cat(vectors), sp.vstack(terms, format="csr")
+
+    def save_later(
+        self, state: StoreState, kind: Kind, arrays: Callable[[], Mapping[str, NDArray]], n: int
+    ) -> None:
+        """Write the cache in the background where enough is new.
+
+        Args:
+            state: What the arrays belong to.
+            kind: ``labels`` or ``examples``.
+            arrays: Returns them; called on the other thread.
+            n: How many rows they have.
+        """
+        cache = self._cache
+        if cache is None or n < MIN_CACHED or not is_save_due(self._cached[kind], n):
+            return
+        self._cached[kind] = n
+        work = threading.Thread(
+            target=lambda: cache.save(state, kind, self._model, arrays()), daemon=True
+        )
+        work.start()
+
+    @property
+    def _n_terms(self) -> int:
+        return 0 if self.vectorizer is None else self.vectorizer.size
+
+    def _terms(self, texts: Sequence[str]) -> sp.csr_matrix:
+        if self.vectorizer is None:
+            return sp.csr_matrix((len(texts), 0), dtype=np.float32)
+        return self.vectorizer.transform(texts)
+
+    def _load(
+        self, state: StoreState, kind: Kind, start: int, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, NDArray] | None:
+        if start or self._cache is None:
+            return None
+        found = self._cache.load(state, kind, self._model)
+        if found is None or any(found[1][name].shape[1:] != shapes[name] for name in shapes):
+            return None
+        self._cached[kind] = found[0]
+        return found[1]
+
+    def _tensor(self, vectors: NDArray) -> torch.Tensor:
+        return torch.from_numpy(vectors).to(self._encoder.device)
+
+
+def padded(rows: Sequence[sp.csr_matrix]) -> dict[str, NDArray]:
+    """Lay sparse rows out as rectangles: columns (N, T), -1 for none, and values (N, T)."""
+    matrix = sp.csr_matrix(sp.vstack(rows, format="csr"))
+    counts = np.diff(matrix.indptr)
+    width = int(counts.max(initial=0))
+    filled = np.arange(width) < counts[:, None]
+    columns = np.full(filled.shape, -1, np.int32)
+    values = np.zeros(filled.shape, np.float32)
+    columns[filled], values[filled] = matrix.indices, matrix.data
+    return {"columns": columns, "values": values}
+
+
+def from_padded(arrays: Mapping[str, NDArray], n_columns: int) -> sp.csr_matrix:
+    """Return the sparse rows of ``padded``."""
+    filled = arrays["columns"] >= 0
+    offsets = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
+    parts = (arrays["values"][filled], arrays["columns"][filled], offsets)
+    return sp.csr_matrix(parts, shape=(len(filled), n_columns))
