@@ -114,7 +114,8 @@ class Examples:
                     scores.values[:, torch.from_numpy(self.replaced)] = 0.0
                 else:
                     scores.data[self.replaced[scores.indices]] = 0.0
-            tops.append(TopK(*map(_on_host, top_k_of_rows(scores, k))))
+            rows, values = top_k_of_rows(scores, k)
+            tops.append(TopK(_on_host(rows), _on_host(values)))
         for block in self.terms.blocks:
             found, values = top_k_of_rows(product(terms, block.inverted), k)
             first = self.n_trained + block.start
