@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from umpteen.serving.errors import Refused, translate
-from umpteen.serving.meters import Meters
+from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import LOOPBACK, Options
 
 logger = logging.getLogger("umpteen.serving")
@@ -44,7 +44,7 @@ class Guard:
     Args:
         app: The application.
         options: Settings of the service.
-        meters: Where to count.
+        metrics: Where to count.
         read_token: Needed for everything but the page and health; None for nobody needs one.
         change_token: Needed for changes; reads are granted with it too.
     """
@@ -54,12 +54,12 @@ class Guard:
         app: ASGIApp,
         *,
         options: Options,
-        meters: Meters,
+        metrics: ServiceMetrics,
         read_token: str | None,
         change_token: str | None,
     ) -> None:
         self.app = app
-        self._options, self._meters = options, meters
+        self._options, self._metrics = options, metrics
         self._read, self._change = read_token, change_token
         self._hosts = {*LOOPBACK, options.host, *options.hosts}
         self._any_host = "*" in options.hosts or (not options.on_loopback and not options.hosts)
@@ -161,10 +161,10 @@ class Guard:
         code = status or 499  # the caller went away
         # Words of the caller's own would make counters without end.
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self._meters.add("requests_total", route=path, method=method, code=str(code))
-        self._meters.observe("request_seconds", seconds, route=path)
+        self._metrics.add("requests_total", route=path, method=method, code=str(code))
+        self._metrics.observe("request_seconds", seconds, route=path)
         if code in (401, 403, 413, 429, 504):
-            self._meters.add("rejected_total", why=str(code))
+            self._metrics.add("rejected_total", code=str(code))
         fields = {"id": request_id, "method": method, "route": path, "status": code}
         logger.info("request", extra={"fields": {**fields, "ms": round(1000 * seconds, 1)}})
 

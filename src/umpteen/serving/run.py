@@ -26,19 +26,23 @@ def serve(options: Options, *, say: Callable[[str], None]) -> None:
     Raises:
         RunError: If there is no whole run.
         ConfigError: If a setting is wrong, or the address cannot be used.
-        MissingExtra: If uvicorn or FastAPI is not installed.
+        MissingExtra: If the extra ``serve`` is not installed.
     """
     uvicorn = require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
+    require("prometheus_client", extra="serve")
     from umpteen.serving.app import ENVIRONMENT, from_environment
     from umpteen.serving.engine import stamp_of
     from umpteen.serving.logs import set_up
+    from umpteen.serving.metrics import MULTIPROCESS_VARIABLE
 
     set_up()
     stamp_of(options.run)
     for which in ("read", "change"):
         options.token(which)
     shared = tempfile.mkdtemp(prefix="umpteen-serve-") if options.workers > 1 else None
+    if shared:
+        os.environ[MULTIPROCESS_VARIABLE] = shared  # workers inherit it
     options = dataclasses.replace(options, shared=shared)
     os.environ[ENVIRONMENT] = options.to_json()
     try:
