@@ -24,7 +24,7 @@ from umpteen.training.step import Losses
 STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
 """What a second stage may change."""
 FIXED_IN_STAGES = {
-    "train": ("precision", "checkpoint_seconds", "label_storage", "label_moments", "label_place")
+    "train": ("precision", "checkpoint_seconds", "label_storage", "label_moments", "label_device")
 }
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
@@ -171,7 +171,7 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         share_temperature=m.share_temperature,
         classifier_head=m.classifier_head,
         label_storage=config.train.label_storage,
-        label_side=m.label_side,
+        label_parametrization=m.label_parametrization,
         neighbours=m.neighbours,
     )
 

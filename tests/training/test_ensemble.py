@@ -50,7 +50,7 @@ def refit(run, data, **changes):
         section, _, name = key.partition("_")
         values[section][name] = value
     settings = from_mapping(values, source="test")
-    return fit_ensemble(RunFolder(run), data, settings, device="cpu", say=print, again=True)
+    return fit_ensemble(RunFolder(run), data, settings, device="cpu", log=print, again=True)
 
 
 def test_training_ends_with_a_fused_head_that_is_the_default(model, tiny_data):
@@ -270,7 +270,7 @@ def test_too_few_held_out_queries_fit_nothing(small_run_folder):
 def test_training_tells_that_too_few_queries_are_held_out(small_run_folder, tiny_data):
     folder, told = RunFolder(small_run_folder), []
     settings = settings_of(small_run_folder)
-    assert fit_ensemble(folder, tiny_data, settings, device="cpu", say=told.append) is None
+    assert fit_ensemble(folder, tiny_data, settings, device="cpu", log=told.append) is None
     (sentence,) = told
     assert sentence.startswith("no ensemble: ")
     assert "validation.share" in sentence

@@ -50,7 +50,7 @@ def sentences(function: Function) -> Function:
         except UmpteenError as error:
             if os.environ.get("UMPTEEN_TRACEBACK"):
                 raise
-            say(f"umpteen: {error}")
+            log(f"umpteen: {error}")
             sys.exit(1)
         except OSError as error:
             if os.environ.get("UMPTEEN_TRACEBACK"):
@@ -59,13 +59,13 @@ def sentences(function: Function) -> Function:
                 # The reader went away (head, less); nothing is wrong and nobody is listening.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
-            say(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")
+            log(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")
             sys.exit(1)
 
     return wrapped  # type: ignore[return-value]
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Talk to the person at the terminal (stderr); stdout is for data."""
     click.echo(escape_controls(text, keep="\n\t"), err=True)
 

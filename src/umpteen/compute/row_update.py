@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from umpteen.compute import row_codes
+from umpteen.compute import quantization
 
 LARGEST_DIM = 4096
 """Of a row that one program of the kernel holds."""
@@ -74,7 +74,7 @@ class StepNumbers:
     eps: float
     weight_decay: float
     key: int = 0
-    """From ``row_codes.rounding_key``; used where something is rounded."""
+    """From ``quantization.rounding_key``; used where something is rounded."""
 
     @property
     def corrections(self) -> tuple[float, float]:
@@ -160,13 +160,13 @@ def plain_update_(
     dim = values.shape[1]
     new: dict[str, Any] = {"vectors": weights, "mean": mean, "square": square}
     if table.vectors.dtype == torch.bfloat16:
-        new["vectors"] = row_codes.to_bfloat16(
-            weights, row_codes.random_words(ids, dim, at.key, stream=0)
+        new["vectors"] = quantization.to_bfloat16(
+            weights, quantization.random_words(ids, dim, at.key, stream=0)
         )
     if coded:
-        words = row_codes.random_words(ids, dim, at.key, stream=1)
-        new["mean"], new["mean_scale"] = row_codes.encode_mean(mean, words)
-        new["square"], new["square_scale"] = row_codes.encode_square(square, words)
+        words = quantization.random_words(ids, dim, at.key, stream=1)
+        new["mean"], new["mean_scale"] = quantization.encode_mean(mean, words)
+        new["square"], new["square_scale"] = quantization.encode_square(square, words)
     for name, tensor in new.items():
         getattr(table, name).index_copy_(0, rows, tensor)
     table.touched.index_fill_(0, rows, at.step)
@@ -177,8 +177,8 @@ def _moments(table: RowTable, rows: Tensor) -> tuple[Tensor, Tensor]:
     if table.mean_scale is None or table.square_scale is None:
         return mean, square
     return (
-        row_codes.decode_mean(mean, table.mean_scale[rows]),
-        row_codes.decode_square(square, table.square_scale[rows]),
+        quantization.decode_mean(mean, table.mean_scale[rows]),
+        quantization.decode_square(square, table.square_scale[rows]),
     )
 
 

@@ -192,7 +192,7 @@ def drop_pairs(targets: sp.csr_matrix, pairs: NDArray[np.int64]) -> sp.csr_matri
     )
 
 
-def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int) -> Dataset:
+def hold_out_validation(dataset: Dataset, *, share: float, max_queries: int, seed: int) -> Dataset:
     """Move a random part of train into a validation split, unless there is one already.
 
     No label loses its last training query: validation on labels that training never saw would
@@ -202,7 +202,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     Args:
         dataset: The data.
         share: The share of the training queries to move.
-        most: At most this many.
+        max_queries: At most this many.
         seed: Chooses which.
 
     Returns:
@@ -211,7 +211,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     if "validation" in dataset or share <= 0:
         return dataset
     train = dataset["train"]
-    n = min(most, int(round(len(train) * share)), len(train) - 1)
+    n = min(max_queries, int(round(len(train) * share)), len(train) - 1)
     if n < 1:
         return dataset
     order = np.random.default_rng([seed, 0x5EED]).permutation(len(train))

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from umpteen.data.pool import Pool, Rows, draws_to_fill, filter_matrix
+from umpteen.data.pool import Pool, draws_to_fill, filter_matrix
 from umpteen.data.transfer import to_device_together
-from umpteen.types import Positives
+from umpteen.types import Positives, RowIndices
 
 
 class Draws(Protocol):
@@ -53,21 +53,21 @@ class DevicePoolBuilder:
         device: Where the entries are kept: 4 bytes each, and 4 more unless all targets are 1.
         positives_per_query: As for ``PoolBuilder``, and so are the other options.
         negatives_per_query: Hard negatives drawn for each query.
-        most_labels: Cap on the pool; 0 for none.
-        least_labels: What a smaller pool is filled up to; 0 for none.
+        max_labels: Cap on the pool; 0 for none.
+        min_labels: What a smaller pool is filled up to; 0 for none.
         extra_positives: Further positives per query for the classifier alone.
     """
 
     def __init__(
         self,
         targets: sp.csr_matrix,
-        filters: Rows,
+        filters: RowIndices,
         device: torch.device,
         *,
         positives_per_query: int,
         negatives_per_query: int,
-        most_labels: int = 0,
-        least_labels: int = 0,
+        max_labels: int = 0,
+        min_labels: int = 0,
         extra_positives: int = 0,
     ) -> None:
         self._device = device
@@ -75,14 +75,14 @@ class DevicePoolBuilder:
         self._filters = _DeviceMatrix(filter_matrix(filters, targets.shape), device)
         self._beta = positives_per_query
         self._eta = negatives_per_query
-        self._cap = most_labels
-        self._least = min(least_labels, targets.shape[1])
+        self._cap = max_labels
+        self._least = min(min_labels, targets.shape[1])
         self._extra = extra_positives
         self._n_labels = int(targets.shape[1])
         # Label row to pool position; only the batch's own entries are written and cleared again.
         self._position = torch.full((self._n_labels,), -1, dtype=torch.int64, device=device)
 
-    def build(self, queries: Rows, rng: Draws, negatives: Any = None) -> Pool:
+    def build(self, queries: RowIndices, rng: Draws, negatives: Any = None) -> Pool:
         """Draw the pool of a batch.
 
         Args:
@@ -181,7 +181,7 @@ class _DeviceMatrix:
         data = np.asarray(matrix.data, np.float32)
         self._data = None if (data == 1).all() else torch.from_numpy(data.copy()).to(device)
 
-    def find(self, rows: Rows) -> tuple[Rows, Rows]:
+    def find(self, rows: RowIndices) -> tuple[RowIndices, RowIndices]:
         """(B,) where the rows start and how many entries they have."""
         starts = self._indptr[rows]
         return starts, self._indptr[rows + 1] - starts

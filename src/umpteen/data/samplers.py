@@ -10,23 +10,22 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from umpteen.types import RowIndices
 
 LARGEST_GROWN = 512
 """Where clusters that double stop growing."""
 
 
-def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) -> list[Rows]:
+def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) -> list[RowIndices]:
     """All queries in random order, cut into batches of nearly equal size."""
     order = np.random.default_rng([seed, epoch, 1]).permutation(n_queries)
     return cut(order, batch_size)
 
 
 def clustered_batches(
-    order: Rows, bounds: Rows, batch_size: int, *, seed: int, epoch: int
-) -> list[Rows]:
+    order: RowIndices, bounds: RowIndices, batch_size: int, *, seed: int, epoch: int
+) -> list[RowIndices]:
     """Clusters in random order, joined and cut into batches.
 
     Where the largest cluster is more than half a batch, clusters are batches by themselves;
@@ -72,7 +71,7 @@ def grown_cluster_size(
     return min(doubled, max(start, min(LARGEST_GROWN, batch_size)))
 
 
-def coarser(bounds: Rows, cluster_size: int) -> Rows:
+def coarser(bounds: RowIndices, cluster_size: int) -> RowIndices:
     """Join neighbouring clusters of repeated halving up to about the given size.
 
     Halving leaves each cluster next to its sibling, so every second bound is a level less. Clusters
@@ -104,7 +103,7 @@ def cluster_levels(n_queries: int, cluster_size: int) -> int:
     return max(0, round(math.log2(max(1.0, n_queries / max(1, cluster_size)))))
 
 
-def cut(order: Rows, batch_size: int) -> list[Rows]:
+def cut(order: RowIndices, batch_size: int) -> list[RowIndices]:
     """Cut into the fewest batches of at most batch_size, of nearly equal size; none of nothing."""
     if not len(order):
         return []

@@ -70,7 +70,7 @@ class ChunkedEncoder(nn.Module):
 
     def forward(self, tokens: Ragged) -> Tensor:
         """Ragged tokens of B texts to (B, dim)."""
-        chunks: Chunks = tokens.plan or self._cut(tokens)
+        chunks: Chunks = tokens.layout or self._cut(tokens)
         vectors: Tensor = self.inner(chunks.tokens)  # (chunks, dim)
         if chunks.texts is None:
             return vectors
@@ -85,14 +85,14 @@ class ChunkedEncoder(nn.Module):
             return text_mean(weighted, chunks.texts, chunks.offsets, ones, fused=fused)
 
     @property
-    def plan(self) -> Callable[[Ragged], Chunks] | None:
+    def layout(self) -> Callable[[Ragged], Chunks] | None:
         """Cuts texts and plans the chunks ahead of time, where the inner encoder plans."""
-        return None if getattr(self.inner, "plan", None) is None else self._planned
+        return None if getattr(self.inner, "layout", None) is None else self._laid_out
 
-    def _planned(self, tokens: Ragged) -> Chunks:
+    def _laid_out(self, tokens: Ragged) -> Chunks:
         chunks = self._cut(tokens)
-        plan = self.inner.plan(chunks.tokens)  # type: ignore[operator]
-        return dataclasses.replace(chunks, tokens=dataclasses.replace(chunks.tokens, plan=plan))
+        layout = self.inner.layout(chunks.tokens)  # type: ignore[operator]
+        return dataclasses.replace(chunks, tokens=dataclasses.replace(chunks.tokens, layout=layout))
 
     def _cut(self, tokens: Ragged) -> Chunks:
         device = next(self.inner.parameters()).device

@@ -20,9 +20,9 @@ class Encoder(Protocol):
     The result for a text does not depend on the other texts of the batch (in evaluation mode, up to
     rounding). An encoder is a ``torch.nn.Module`` beside this.
 
-    One that arranges its input on the host may have a further method ``plan``, from a ``Ragged``
+    One that arranges its input on the host may have a further method ``layout``, from a ``Ragged``
     in NumPy to whatever it needs, with tensors on its device or None. Training calls it ahead of
-    time, in another thread and stream, and hands the result back as ``tokens.plan``.
+    time, in another thread and stream, and hands the result back as ``tokens.layout``.
     """
 
     kind: str

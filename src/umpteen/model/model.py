@@ -34,8 +34,9 @@ class Model(nn.Module):
         classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
             dual head's vectors of queries.
         label_storage: ``fp32`` or ``bf16``, how label vectors are kept.
-        label_side: What the classifier scores a label with: its ``free`` vector; that and the
-            head's vector of its ``text``; or the text's and its neighbours' vectors (``graph``).
+        label_parametrization: What the classifier scores a label with: its ``free`` vector; that
+            and the head's vector of its ``text``; or the text's and its neighbours' vectors
+            (``graph``).
         neighbours: Of a label in the graph, itself among them; set with ``set_graph_``.
     """
 
@@ -55,7 +56,7 @@ class Model(nn.Module):
         share_temperature: bool = False,
         classifier_head: str = "linear",
         label_storage: str = "fp32",
-        label_side: str = "free",
+        label_parametrization: str = "free",
         neighbours: int = 0,
     ) -> None:
         super().__init__()
@@ -94,8 +95,8 @@ class Model(nn.Module):
                 self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
             kind = torch.bfloat16 if label_storage == "bf16" else torch.get_default_dtype()
             self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim, dtype=kind))
-        self.label_side = label_side if "classifier" in heads else "free"
-        self.neighbours = neighbours if self.label_side == "graph" else 0
+        self.label_parametrization = label_parametrization if "classifier" in heads else "free"
+        self.neighbours = neighbours if self.label_parametrization == "graph" else 0
         if self.neighbours:
             own = torch.arange(n_labels, dtype=torch.int32).unsqueeze(1)
             first = torch.zeros(n_labels, neighbours)

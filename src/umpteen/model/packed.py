@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from umpteen.compute.ready_linear import ReadyLinear
+from umpteen.compute.prepacked_linear import PrepackedLinear
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Layer:
         return self.query, self.key, self.value, self.output, self.up, self.down
 
 
-class ReadyLayers:
+class PrepackedLayers:
     """Each layer's products with weights in blocks: queries, keys and values as one; and so on.
 
     Made again where a weight is another or was changed in place. They are a copy of the layers'
@@ -46,11 +46,13 @@ class ReadyLayers:
 
     def __init__(self) -> None:
         self._of: tuple[tuple[int, int], ...] = ()
-        self._held: list[tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]] = []
+        self._held: list[
+            tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]
+        ] = []
 
     def __call__(
         self, layers: Sequence[Layer]
-    ) -> list[tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]]:
+    ) -> list[tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]]:
         """(queries, keys and values; output; up; down) of each layer."""
         own = [module for layer in layers for module in layer.linears]
         now = tuple((p.data_ptr(), p._version) for m in own for p in (m.weight, m.bias))
@@ -60,12 +62,14 @@ class ReadyLayers:
         return self._held
 
 
-def _ready(layer: Layer) -> tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]:
+def _ready(
+    layer: Layer,
+) -> tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]:
     three = (layer.query, layer.key, layer.value)
     weight = torch.cat([module.weight for module in three])
-    together = ReadyLinear.of(weight, torch.cat([module.bias for module in three]))
+    together = PrepackedLinear.of(weight, torch.cat([module.bias for module in three]))
     output, up, down = (
-        ReadyLinear.of(module.weight, module.bias)
+        PrepackedLinear.of(module.weight, module.bias)
         for module in (layer.output, layer.up, layer.down)
     )
     return together, output, up, down
@@ -92,7 +96,7 @@ class Form:
     """The longest text's length T to (heads, T, T), which is added to the attention's scores."""
     project: nn.Linear | None = None
     """From the embeddings' width to the layers', where these differ."""
-    ready: ReadyLayers = field(default_factory=lambda: ReadyLayers(), compare=False)
+    ready: PrepackedLayers = field(default_factory=lambda: PrepackedLayers(), compare=False)
     """Copies of the layers' weights for few tokens, made when first asked for."""
 
     @property
@@ -101,7 +105,7 @@ class Form:
         return self.word.embedding_dim if self.project is None else self.project.out_features
 
     @property
-    def most_tokens(self) -> int:
+    def max_positions(self) -> int:
         """The longest text there are positions for."""
         return self.position.num_embeddings - self.first_position
 

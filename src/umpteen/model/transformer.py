@@ -18,8 +18,8 @@ from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
-from umpteen.model.packed_forward import encode_packed, plan_packed, too_long
-from umpteen.model.packed_plan import Plan
+from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
+from umpteen.model.packed_layout import PackedLayout
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
 
@@ -72,7 +72,7 @@ class TransformerEncoder(nn.Module):
         return self._taken_apart[0]
 
     @property
-    def most_tokens(self) -> int | None:
+    def max_positions(self) -> int | None:
         """The longest text the network's table of positions allows; None if it has no such table.
 
         A longer one is an error on a CPU, and on a GPU the end of the process.
@@ -90,20 +90,20 @@ class TransformerEncoder(nn.Module):
             UmpteenError: If a text is longer than the network's table of positions.
         """
         form = self._form()
-        plan = tokens.plan or _planned(form, tokens)
-        if form is None or plan is None:
+        layout = tokens.layout or _laid_out(form, tokens)
+        if form is None or layout is None:
             return self._padded(tokens)
-        return encode_packed(form, plan, pooling=self.pooling, training=self.network.training)
+        return encode_packed(form, layout, pooling=self.pooling, training=self.network.training)
 
-    def plan(self, tokens: Ragged) -> Plan | None:
+    def layout(self, tokens: Ragged) -> PackedLayout | None:
         """What a packed forward pass needs of the tokens; None where it would be padded."""
-        return _planned(self._form(), tokens)
+        return _laid_out(self._form(), tokens)
 
     def _padded(self, tokens: Ragged) -> Tensor:
         """The same by the network's own code."""
         rows, back = different(tokens)
         lengths = np.diff(tokens.offsets)[rows]
-        most = self.most_tokens
+        most = self.max_positions
         if most is not None and lengths.max(initial=0) > most:
             raise too_long(int(lengths.max()), most)
         order = np.argsort(lengths, kind="stable")
@@ -138,7 +138,7 @@ class TransformerEncoder(nn.Module):
         return cls(load_network(str(folder)), **options)
 
 
-def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
+def _laid_out(form: Form | None, tokens: Ragged) -> PackedLayout | None:
     """For texts of at least one token, none of which the network would treat as padding."""
     lengths = np.diff(tokens.offsets)
     if form is None or not len(lengths) or lengths.min() == 0:
@@ -146,7 +146,7 @@ def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
     away = isinstance(tokens.ids, Tensor)  # not to be looked at
     if form.padding is not None and (away or (tokens.ids == form.padding).any()):
         return None
-    return plan_packed(form, tokens)
+    return lay_out_packed(form, tokens)
 
 
 def load_network(name: str) -> nn.Module:

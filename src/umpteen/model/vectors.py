@@ -87,7 +87,7 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
     if found:
         whole[:, : model.dim] = found.pop()
     own = whole[:, -model.dim :]
-    if model.label_side == "free":
+    if model.label_parametrization == "free":
         theirs = model.label_vectors.detach()
     else:
         theirs = classifier_label_vectors(model, tokens, precision=precision)
@@ -109,7 +109,7 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
         On the model's device; not normalized.
     """
     assert model.label_vectors is not None
-    if model.label_side == "free":
+    if model.label_parametrization == "free":
         return at_least_float32(model.label_vectors.detach().to(model.log_scales.device))
     vectors = encode_texts(model, tokens, model.classifier, precision=precision)
     with torch.no_grad():

@@ -147,14 +147,14 @@ def _changes(job: Job, host: bool) -> Iterator[tuple[dict[str, Any], str]]:
     if job.classifier and job.label_storage == "fp32":
         yield {"label_storage": "bf16"}, "--set train.label_storage=bf16"
     if host and job.movable and job.scope != "all" and job.gpus == 1:
-        yield {"label_place": "host"}, "--set train.label_place=host"
+        yield {"label_device": "host"}, "--set train.label_device=host"
     if job.scope == "all" and job.dual and job.chunk_tokens > 8192:
         yield {"chunk_tokens": 8192}, "--set pool.chunk_tokens=8192"
     if job.scope == "batch":
         pool = formulas.pool_labels(job)
         for most in (pool // 2, pool // 4):
-            if most > max(256, job.least_labels):
-                yield {"most_labels": most}, f"--set pool.most_labels={most}"
+            if most > max(256, job.min_labels):
+                yield {"max_labels": most}, f"--set pool.max_labels={most}"
     for batch in (job.batch // 2, job.batch // 4):
         if batch >= 64:
             yield {"batch": batch}, f"--set batches.size={batch}"

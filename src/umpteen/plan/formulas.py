@@ -35,8 +35,8 @@ def pool_labels(job: Job) -> int:
     if job.scope == "all":
         return job.labels
     drawn = math.ceil(job.batch * job.drawn * POOL_SHARE)
-    capped = min(drawn, job.most_labels or drawn)
-    return min(job.labels, max(capped, job.least_labels))
+    capped = min(drawn, job.max_labels or drawn)
+    return min(job.labels, max(capped, job.min_labels))
 
 
 def own_labels(job: Job) -> int:
@@ -51,7 +51,7 @@ def held_rows(job: Job) -> int:
     """Rows of the label table on the device: all of its part, or those of three visits."""
     if not job.classifier:
         return 0
-    if job.label_place == "host":
+    if job.label_device == "host":
         return min(3 * pool_labels(job), own_labels(job))
     return own_labels(job)
 
@@ -193,7 +193,7 @@ def validation_buffers(job: Job) -> float:
     heads = job.dual + job.classifier
     numbers = float(job.labels * job.dim)
     scores = min(2.0 * GIB, 4.0 * SEARCHED_AT_ONCE * job.labels)
-    if job.label_place == "host" and job.classifier:
+    if job.label_device == "host" and job.classifier:
         block = 4.0 * min(job.labels, LABELS_IN_BLOCK) * job.dim * heads
         return 4 * numbers * job.dual + 2 * block + scores
     gathered = VECTOR_BYTES[job.label_storage] * job.classifier * (job.gpus > 1)
@@ -215,7 +215,7 @@ def mines(job: Job) -> bool:
 
 def host_table(job: Job) -> float:
     """Label vectors and moments, where they are on the host."""
-    if job.label_place != "host" or not job.classifier:
+    if job.label_device != "host" or not job.classifier:
         return 0.0
     entry, row = MOMENT_BYTES[job.label_moments]
     return job.labels * (job.dim * (entry + VECTOR_BYTES[job.label_storage]) + row)
@@ -223,7 +223,7 @@ def host_table(job: Job) -> float:
 
 def host_search(job: Job) -> float:
     """With them, what validation searches: both heads' vectors in float32."""
-    there = job.label_place == "host" and job.classifier
+    there = job.label_device == "host" and job.classifier
     return job.labels * job.dim * 4.0 * (job.dual + job.classifier) * there
 
 

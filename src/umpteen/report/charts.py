@@ -13,7 +13,7 @@ from umpteen.report.elements import join, tag
 LARGE, SMALL = (520, 280), (350, 210)
 """Width and height; type is drawn at the same size in both, so choose by the room there is."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 42
-MOST_MARKED = 40
+MAX_MARKED = 40
 """A line with more points than this is drawn without a sign at each."""
 
 
@@ -235,7 +235,7 @@ def _line(frame: _Frame, line: Line) -> Markup:
     places = [(frame.x(x), frame.y(y)) for x, y in zip(line.xs, line.ys, strict=True)]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     parts = [tag("path", d=path, class_=f"line {line.look}")]
-    if len(places) <= MOST_MARKED:
+    if len(places) <= MAX_MARKED:
         for (x, y), at, value in zip(places, line.xs, line.ys, strict=True):
             parts.append(_sign(line.look, x, y, f"{line.name}, {at:g}: {value:.2f}"))
     return join(parts)

@@ -16,12 +16,12 @@ from umpteen.extras import require
 from umpteen.serving.options import Options
 
 
-def serve(options: Options, *, say: Callable[[str], None]) -> None:
+def serve(options: Options, *, log: Callable[[str], None]) -> None:
     """Serve a run until told to stop (SIGTERM or SIGINT); accepted requests are finished.
 
     Args:
         options: Which run, and how.
-        say: Told where the service listens.
+        log: Told where the service listens.
 
     Raises:
         RunError: If there is no whole run.
@@ -64,7 +64,7 @@ def serve(options: Options, *, say: Callable[[str], None]) -> None:
         )
         listening = _bind(config)
         host = f"[{options.host}]" if ":" in options.host else options.host
-        say(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
+        log(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
         if shared:
             from umpteen.serving.workers import Workers
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from umpteen.files import atomic_file
 from umpteen.report.charts import LARGE, Line, bar_chart, line_chart
 from umpteen.report.elements import tag
-from umpteen.study.plan import Study
+from umpteen.study.definition import Study
 from umpteen.study.results import Cell
 
 COLOURS = ("#0072b2", "#c75400", "#00835f", "#8250a8", "#6b6b00", "#b0305c", "#444c56", "#5b5fc7")

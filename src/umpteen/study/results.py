@@ -12,7 +12,7 @@ import numpy as np
 from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.head_names import ENSEMBLE
-from umpteen.study.plan import Study
+from umpteen.study.definition import Study
 from umpteen.study.running import result_file
 
 

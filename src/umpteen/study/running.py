@@ -29,11 +29,10 @@ from umpteen.evaluation import evaluate
 from umpteen.files import digest, read_json, write_json
 from umpteen.report.history import read_history
 from umpteen.runs import RunFolder
-from umpteen.study.plan import Run, Source, Study
+from umpteen.study.definition import Run, Source, Study
 from umpteen.training.reporters import Reporter
 from umpteen.training.run import train
-
-Say = Callable[[str], None]
+from umpteen.types import Log
 
 
 def run_missing(
@@ -43,7 +42,7 @@ def run_missing(
     device: str = "auto",
     only: str | Sequence[str] = "",
     jobs: int = 1,
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
 ) -> list[str]:
     """Make every run that has no result yet; one that was killed is continued.
@@ -54,7 +53,7 @@ def run_missing(
         device: ``auto``, ``cpu`` or ``cuda``.
         only: Make only runs whose name has this in it, or one of these.
         jobs: Runs at the same time, each in a process of its own.
-        say: Told what is being done.
+        log: Called with progress lines.
         reporters: Makes those who are told of a run's progress, where there is one at a time.
 
     Returns:
@@ -74,10 +73,10 @@ def run_missing(
         if jobs > 1:
             from umpteen.study.jobs import run_at_once  # which knows this file
 
-            return run_at_once(study, out, runs, jobs, device=device, say=say)
+            return run_at_once(study, out, runs, jobs, device=device, log=log)
         numbered = enumerate(runs, 1)
         return list(
-            run_each(study, out, numbered, len(runs), device=device, say=say, reporters=reporters)
+            run_each(study, out, numbered, len(runs), device=device, log=log, reporters=reporters)
         )
 
 
@@ -88,7 +87,7 @@ def run_each(
     total: int,
     *,
     device: str = "auto",
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
 ) -> Iterator[str]:
     """``run_missing`` for some runs, with their numbers among all; yields what failed."""
@@ -101,12 +100,12 @@ def run_each(
                 fingerprint = data_fingerprint(data)
             key = run_key(study, run, data, fingerprint)
             if is_done(out, run, key):
-                say(f"[{number}/{total}] {run.name}: done before")
+                log(f"[{number}/{total}] {run.name}: done before")
                 continue
-            say(f"[{number}/{total}] {run.name}")
+            log(f"[{number}/{total}] {run.name}")
             _run(study, run, data, out, key, device, list(reporters()))
         except UmpteenError as error:
-            say(f"failed: {error}")
+            log(f"failed: {error}")
             yield f"{run.name}: {error}"
 
 

@@ -24,7 +24,7 @@ from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
 from umpteen.types import Positives, Ragged
 
-MOST_TOKENS_KEPT = 1 << 25
+MAX_TOKENS_KEPT = 1 << 25
 """Of all label texts, for their plans to be kept on the device: some 20 bytes each."""
 
 
@@ -125,9 +125,9 @@ class AllLabelLoss:
         if chunk in self.kept:
             return self.kept[chunk]
         texts = self.labels.take(self.chunks[chunk])
-        plan = getattr(model.encoder, "plan", None)
-        if plan is not None and self.labels.lengths.sum() <= MOST_TOKENS_KEPT:
-            self.kept[chunk] = texts = replace(texts, plan=plan(texts))
+        layout = getattr(model.encoder, "layout", None)
+        if layout is not None and self.labels.lengths.sum() <= MAX_TOKENS_KEPT:
+            self.kept[chunk] = texts = replace(texts, layout=layout(texts))
         return texts
 
     def _classifier(self, model: Model, batch: Batch, queries: Tensor, *, weight: float) -> Tensor:

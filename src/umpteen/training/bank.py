@@ -20,9 +20,9 @@ from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
 from umpteen.training.batch import Batch, join
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
-from umpteen.training.remembered import Bank
 from umpteen.training.step import Losses, classifier_loss, dual_share
 from umpteen.types import Ragged
 
@@ -39,7 +39,7 @@ class BankLoss:
 
     losses: Losses
     labels: TokenStore
-    bank: Bank
+    bank: EmbeddingBank
     precision: str
     memory_bytes: int | None
     """What a block of scores may take."""
@@ -103,7 +103,7 @@ class BankLoss:
             self.bank.fill(self._encode_labels(model, shards.own))
         own = self._own(batch)
         rows = batch.label_rows[own.start : own.stop] - shards.own.start
-        labels = self.bank.remember(to_device(rows, fresh.device), fresh)
+        labels = self.bank.update(to_device(rows, fresh.device), fresh)
         return streamed_loss(
             self.losses.dual,
             self.losses.reduction,

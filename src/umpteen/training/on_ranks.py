@@ -14,8 +14,8 @@ from torch import Tensor
 
 from umpteen.compute.sharding import Ranks
 from umpteen.model.model import Model
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.refresh import Refreshed
-from umpteen.training.remembered import Bank
 from umpteen.types import Ragged
 
 
@@ -57,7 +57,7 @@ def shared_parameters(model: Model) -> list[torch.nn.Parameter]:
 def refresh_on_first(
     refresh: Callable[[Model, int], Refreshed],
     ranks: Ranks,
-    bank: Bank | None = None,
+    bank: EmbeddingBank | None = None,
 ) -> Callable[[Model, int], Refreshed]:
     """A refresh that the first rank makes and all ranks use; each then fills its own bank anew."""
     if ranks.world == 1:

@@ -16,7 +16,7 @@ from umpteen.training.loop import StepInfo
 class Reporter(Protocol):
     """Somebody who wants to know."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line about what is being done."""
 
     def start(self, n_epochs: int, epoch: float) -> None:
@@ -35,7 +35,7 @@ class Reporter(Protocol):
 class Silent:
     """Tells nobody; the base of reporters that care for some events only."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Nothing."""
 
     def start(self, n_epochs: int, epoch: float) -> None:
@@ -121,7 +121,7 @@ class Terminal(Silent):
         self._since = 0.0
         self._speed = 0.0
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line above the bar."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
@@ -160,7 +160,7 @@ class Terminal(Silent):
         """Print the head that counts."""
         head, values = list(metrics.items())[-1]
         numbers = "  ".join(f"{name} {value:5.2f}" for name, value in values.items())
-        self.say(f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}")
+        self.log(f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}")
 
     def close(self) -> None:
         """Take the bar away."""

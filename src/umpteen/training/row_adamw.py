@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from umpteen.compute.row_codes import rounding_key
+from umpteen.compute.quantization import rounding_key
 from umpteen.compute.row_update import RowTable, StepNumbers, update_rows_
 
 ROWS_AT_ONCE = 1 << 16
@@ -30,8 +30,8 @@ class RowAdamW(torch.optim.Optimizer):
     updated exactly as by ``torch.optim.AdamW``.
 
     A table may be float32 (or float64), or bfloat16 with stochastic rounding; its moments float32
-    or 8-bit codes (``compute/row_codes.py``). The arithmetic in between is float32 at least. On a
-    GPU one kernel does it all.
+    or 8-bit codes (``compute/quantization.py``). The arithmetic in between is float32 at least. On
+    a GPU one kernel does it all.
 
     Args:
         params: Parameters or groups; gradients are sparse with one sparse dimension, or dense.

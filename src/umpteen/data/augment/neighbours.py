@@ -11,7 +11,7 @@ import numpy as np
 
 from umpteen.data.augment.graph import Counts, GraphOptions
 from umpteen.data.dataset import Dataset
-from umpteen.data.picture import drawing_kind
+from umpteen.data.frequency_plot import drawing_kind
 from umpteen.extras import require
 from umpteen.files import atomic_file
 

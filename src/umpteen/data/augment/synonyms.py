@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 WORDS = re.compile(r"[^\W\d_]{3,}")
 """What may be replaced: runs of three letters or more."""
-MOST_WORDS = 30_000
+MAX_WORDS = 30_000
 """The most frequent words are replaced and replace; the rest stays as it is."""
 NEAREST = 5
 BLOCK = 2048
@@ -45,7 +45,7 @@ def replace_words(
     for text in texts:
         counts.update(WORDS.findall(text.lower()))
     # Ties by the word itself, so that the order of texts does not matter.
-    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
+    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))[:MAX_WORDS]
     if len(vocabulary) < 2:
         return list(titles), None if contents is None else list(contents)
     near = nearest_words(vectors_of(vocabulary))

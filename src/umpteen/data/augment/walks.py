@@ -8,12 +8,12 @@ import scipy.sparse as sp
 from umpteen.data.augment.graph import (
     Dropped,
     GraphOptions,
-    Rows,
-    Tell,
+    Progress,
     stack,
     thresholded,
     with_own,
 )
+from umpteen.types import RowIndices
 
 DELTA = 0.1
 BLOCK_VISITS = 1 << 24
@@ -21,7 +21,7 @@ BLOCK_VISITS = 1 << 24
 
 
 def label_targets(
-    targets: sp.csr_matrix, labels: Rows, options: GraphOptions, tell: Tell
+    targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
     """Target l of label j: visits of l over the most visits of any label, above delta (0.1).
 
@@ -40,7 +40,7 @@ def label_targets(
         most = np.maximum.reduceat(visits.data, visits.indptr[:-1]) if len(some) else visits.data
         shares = visits.data / np.repeat(most, np.diff(visits.indptr))
         found.append(with_own(thresholded(visits, shares, delta), some))
-        tell(start + len(some), len(labels))
+        progress(start + len(some), len(labels))
     return stack(found, targets.shape[1]), Dropped()
 
 
@@ -54,7 +54,7 @@ class _Walker:
         self._labels_of = self._queries.indices
         self._options = options
 
-    def visits(self, labels: Rows, first: int) -> sp.csr_matrix:
+    def visits(self, labels: RowIndices, first: int) -> sp.csr_matrix:
         """How often a walk from each label came to each: CSR (R, L), at least one in each row."""
         steps, restart = self._options.walk_steps, self._options.restart
         rng = np.random.default_rng([self._options.seed, 0x3A, first])
@@ -77,7 +77,9 @@ class _Walker:
         return sp.csr_matrix((counts, keys % n_labels, offsets), shape=(len(labels), n_labels))
 
 
-def _one_of(starts: Rows, entries: np.ndarray, rows: Rows, rng: np.random.Generator) -> Rows:
+def _one_of(
+    starts: RowIndices, entries: np.ndarray, rows: RowIndices, rng: np.random.Generator
+) -> RowIndices:
     """One entry of each row, drawn evenly; every row has one."""
     lengths = starts[rows + 1] - starts[rows]
     drawn = (rng.random(len(rows)) * lengths).astype(np.int64)

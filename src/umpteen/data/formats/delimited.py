@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.cells import can_be_joined, join_cell
 from umpteen.data.formats.features import ALL
+from umpteen.data.formats.label_separators import can_be_joined, join_cell
 from umpteen.data.formats.lines import read_lines, shown, write_lines
 from umpteen.data.formats.records import Fields
 from umpteen.data.formats.tables import TEXT_COLUMNS, read_tables

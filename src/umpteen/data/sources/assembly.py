@@ -5,7 +5,7 @@ Knows nothing of where the pairs come from; each source's own file does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,6 @@ from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 
-Say = Callable[[str], None]
 """Takes one line of progress."""
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from umpteen.data.dataset import Dataset
-from umpteen.data.sources.assembly import Material, Say, assemble, quiet, text_key
+from umpteen.data.sources.assembly import Material, assemble, quiet, text_key
 from umpteen.data.sources.everyday_terms import everyday_terms
 from umpteen.errors import ConfigError
 from umpteen.extras import require
+from umpteen.types import Log
 
 TOPS = {"category": 3, "block": 2, "chapter": 1}
 DESCRIPTIONS = ("own", "deeper", "all", "none")
@@ -38,7 +39,7 @@ def build(
     everyday: bool = True,
     test_share: float = 0.25,
     seed: int = 0,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Dataset:
     """Terms of the ICD-10-CM tables as queries, their codes and the codes above as labels.
 
@@ -59,7 +60,7 @@ def build(
             of them is ever tested.
         test_share: The share of the terms to hold out.
         seed: Chooses which.
-        say: Takes lines of progress.
+        log: Takes lines of progress.
 
     Returns:
         The data set.
@@ -72,7 +73,7 @@ def build(
     for option, value, known in (("top", top, TOPS), ("descriptions", descriptions, DESCRIPTIONS)):
         if value not in known:
             raise ConfigError(f"{option} {value!r} is not known. Known: {', '.join(known)}.")
-    say("icd10: reading the tables of simple-icd-10-cm")
+    log("icd10: reading the tables of simple-icd-10-cm")
     with warnings.catch_warnings():
         # The package warns about empty notes in its own tables, which is nothing a user can mend.
         warnings.simplefilter("ignore")
@@ -88,7 +89,7 @@ def build(
         queries.add_descriptions(names, own=own, deeper=deeper)
     if everyday:
         queries.add_everyday(everyday_terms())
-    say(f"icd10: {len(queries.titles)} queries, {len(labels)} codes")
+    log(f"icd10: {len(queries.titles)} queries, {len(labels)} codes")
     return assemble(queries.material(), name="icd10", test_share=test_share, seed=seed)
 
 

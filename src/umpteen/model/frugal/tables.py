@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WORDLLAMA_WEIGHTS = "weights/l2_supercat_256.safetensors"
 WORDLLAMA_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 """Rarer characters have no token of their own in a learned tokenizer."""
 
 
@@ -139,4 +139,4 @@ def _frequent_characters(texts: Sequence[str], normalizer: Any) -> list[str]:
     for start in range(0, len(texts), 1024):
         counts.update(normalizer.normalize_str(" ".join(texts[start : start + 1024])))
     kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    return sorted(kept[:MOST_CHARACTERS])
+    return sorted(kept[:MAX_CHARACTERS])

@@ -40,7 +40,7 @@ class TextsBetween:
         return self.stop - self.start
 
 
-def start_from_texts_(
+def init_from_texts_(
     model: Model,
     data: Prepared,
     *,
@@ -63,7 +63,7 @@ def start_from_texts_(
     model.train(was_training)
 
 
-def start_from_odds_(model: Model, data: Prepared) -> None:
+def init_from_odds_(model: Model, data: Prepared) -> None:
     """Give every label one vector, such that scores start near a label's log-odds.
 
     With scores of 0, binary cross-entropy over L labels begins by pushing all L of them down, and

@@ -17,7 +17,7 @@ SHARED: dict[type, bool] = {Softmax: False, DecoupledSoftmax: True}
 and whether the positives are left out of it."""
 
 
-def both_ways_loss(
+def bidirectional_loss(
     objective: Objective | Any,
     reduction: Reduction,
     forward: float,
@@ -50,7 +50,7 @@ def both_ways_loss(
         back = block_loss(objective, reduction, scores.T, mirrored)
         return forward * there + (1 - forward) * back
     pairs = (positives.rows, positives.cols) if SHARED[type(objective)] else ()
-    of_rows, of_columns = logsumexp_both_ways(scores, *pairs)
+    of_rows, of_columns = bidirectional_logsumexp(scores, *pairs)
     found = scores[positives.rows, positives.cols]  # (P,)
     there = _direction(objective, reduction, of_rows, found, positives)
     back = _direction(objective, reduction, of_columns, found, mirrored)
@@ -65,7 +65,7 @@ def _direction(
     return mean_over_rows(rows, positives)
 
 
-def logsumexp_both_ways(
+def bidirectional_logsumexp(
     scores: Tensor, rows: Tensor | None = None, cols: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Log-sum-exp of every row, (B,), and of every column, (C,), without the given pairs.

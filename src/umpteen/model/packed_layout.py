@@ -18,7 +18,7 @@ from umpteen.types import Ragged
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackedLayout:
     """The arrays of one call, on the encoder's device; N tokens of M different texts."""
 
     ids: Tensor
@@ -42,7 +42,7 @@ class Plan:
     """(R + 1,) int32, where each of the other texts starts, counted so too."""
 
 
-def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
+def make_layout(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> PackedLayout:
     """Arrange texts for one pass.
 
     Args:
@@ -71,7 +71,7 @@ def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
                 padded, zip(*[iter(copied)] * 3, strict=True), strict=True
             )
         ]
-    return Plan(
+    return PackedLayout(
         ids=tokens.ids[ids] if on_device else ids,
         places=places,
         texts=texts,

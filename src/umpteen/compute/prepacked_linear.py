@@ -15,7 +15,7 @@ ROWS = 16
 
 
 @dataclass(frozen=True)
-class ReadyLinear:
+class PrepackedLinear:
     """``linear(x, weight, bias)``, or the GELU of it, up to rounding; without gradients.
 
     A product of few rows spends as long on bringing the weights into blocks as on multiplying.
@@ -29,7 +29,7 @@ class ReadyLinear:
     blocked: bool
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor) -> ReadyLinear:
+    def of(cls, weight: Tensor, bias: Tensor) -> PrepackedLinear:
         """A copy in blocks, of a float32 weight on a CPU."""
         weight, bias = weight.detach().contiguous(), bias.detach()
         if not blocks_available():
