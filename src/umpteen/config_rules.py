@@ -77,7 +77,7 @@ RANGES: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
 
 
 def broken_rules(config: Any) -> list[str]:
-    """A sentence for every rule that the settings of a run break.
+    """Return a sentence for every rule that the settings of a run break.
 
     Args:
         config: A ``RunConfig``.
@@ -97,7 +97,7 @@ def broken_rules(config: Any) -> list[str]:
 
 
 def get(config: Any, key: str) -> Any:
-    """The value of a dotted key.
+    """Return the value of a dotted key.
 
     Example:
         >>> from umpteen.config import RunConfig
@@ -197,7 +197,7 @@ RELATIONS = (_heads, _frozen, _label_vectors, _pool, _propensity, _augmentation,
 
 
 def refused_on_ranks(config: Any) -> str | None:
-    """Why a run with these settings trains on one rank alone; None where several can.
+    """Return why a run with these settings trains on one rank alone; None where several can.
 
     Args:
         config: A ``RunConfig``.

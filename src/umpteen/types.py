@@ -80,7 +80,7 @@ class Positives:
         return len(self.rows)
 
     def transposed(self) -> Positives:
-        """The same pairs seen from the candidates."""
+        """Return the same pairs seen from the candidates."""
         return Positives(self.cols, self.rows, self.targets)
 
 
@@ -123,7 +123,7 @@ class TopK:
         return [[names[row] for row in line if row >= 0] for line in self.rows.tolist()]
 
     def cut(self, k: int) -> TopK:
-        """The first k places."""
+        """Return the first k places."""
         told = self.explanations
         shown = None if told is None else [line[:k] for line in told]
         return TopK(self.rows[:, :k], self.scores[:, :k], self.labels, self.notes, shown)

@@ -21,7 +21,7 @@ class Choice:
     """A line for each rule."""
 
     def overrides(self) -> list[str]:
-        """The settings as ``section.key=value`` strings."""
+        """Return the settings as ``section.key=value`` strings."""
         return [f"{key}={value}" for key, value in self.settings.items()]
 
 

@@ -38,7 +38,7 @@ class Facts:
 def measure_facts(
     data: Dataset, *, text: str, tokenizer: Any, encoder: str, min_validation: int
 ) -> Facts:
-    """The facts of a data set; its test split is not looked at.
+    """Return the facts of a data set; its test split is not looked at.
 
     Args:
         data: The data.

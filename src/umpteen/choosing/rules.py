@@ -38,12 +38,12 @@ class Chosen:
 
 
 def preset_of(facts: Facts) -> str:
-    """The preset the rules start from."""
+    """Return the preset the rules start from."""
     return "unidec" if facts.encoder == "transformer" else "unidec-frugal"
 
 
 def length(facts: Facts) -> Chosen:
-    """How much of a text is read."""
+    """Return how much of a text is read."""
     seen = f"99 of 100 queries have at most {facts.length_99:,} tokens"
     if facts.encoder != "transformer":
         most = MAX_TOKENS[facts.encoder]
@@ -62,7 +62,7 @@ def length(facts: Facts) -> Chosen:
 
 
 def batch_size(facts: Facts) -> Chosen:
-    """Queries in a batch."""
+    """Choose the batch size."""
     largest = LARGEST_BATCH[facts.encoder]
     reason = (
         f"{facts.queries:,} queries; at least {STEPS_OF_AN_EPOCH} steps an epoch where "
@@ -79,7 +79,7 @@ def batch_size(facts: Facts) -> Chosen:
 
 
 def held_out(facts: Facts) -> Chosen:
-    """How many training texts choose the epoch and fit the ensemble."""
+    """Return how many training texts choose the epoch and fit the ensemble."""
     if facts.validation:
         return Chosen(f"nothing is held out: {facts.validation:,} validation texts are given")
     of_them = f"of {facts.queries:,} texts"
@@ -102,5 +102,5 @@ RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, held_out)
 
 
 def _rounded(tokens: int) -> int:
-    """Up to a multiple of eight."""
+    """Round up to a multiple of eight."""
     return -(-tokens // 8) * 8

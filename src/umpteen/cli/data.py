@@ -23,12 +23,12 @@ class DataGroup(click.Group):
     """Imports the commands of ``ELSEWHERE`` late."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, by name."""
+        """Return the commands, by name."""
         there = [name for name, file in ELSEWHERE.items() if importlib.util.find_spec(file)]
         return sorted([*self.commands, *there])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One command."""
+        """Import one command."""
         if importlib.util.find_spec(ELSEWHERE.get(cmd_name, "umpteen.cli.not_there")):
             module = importlib.import_module(ELSEWHERE[cmd_name])
             command: click.Command = getattr(module, cmd_name)
@@ -96,7 +96,7 @@ def stats(
     label: str | None,
     most: int,
 ) -> None:
-    """Counts of DATA and the label-frequency picture, or one label's strongest correlations."""
+    """Print counts of DATA and a plot of label frequencies, or the neighbours of one label."""
     if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg"):
         raise click.UsageError(f"--plot must name a .png or .svg file, not {plot!r}")
     from umpteen.data.formats import load_dataset

@@ -44,7 +44,7 @@ def demo(out: str) -> None:
 
 
 def _command() -> str:
-    """What to type: ``make demo`` calls the script of an environment that nobody has activated."""
+    """Return how to call umpteen; ``make demo`` runs a script of an inactive environment."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "umpteen" and not shutil.which("umpteen") else "umpteen"
 

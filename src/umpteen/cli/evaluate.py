@@ -41,7 +41,7 @@ def evaluate(
     data_format: str | None,
     as_json: bool,
 ) -> None:
-    """Metrics of RUN on DATA, in percent, for each head."""
+    """Print metrics of RUN on DATA, in percent, for each head."""
     from umpteen.data.formats import load_dataset
     from umpteen.evaluation import evaluate as run_evaluation
     from umpteen.predictor import Predictor

@@ -54,7 +54,7 @@ def plan(
     positives: float,
     as_json: bool,
 ) -> None:
-    """Say what a run takes, and what to change if it does not fit.
+    """Estimate memory and time of a run, with advice where it does not fit.
 
     Memory and time come from formulas (src/umpteen/plan/formulas.py), not from a measurement:
     memory is meant to be right within a quarter, time within a factor of two; docs/plan.md says
@@ -93,7 +93,7 @@ def plan(
 
 
 def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dict[str, Any]:
-    """What a plan needs of the settings."""
+    """Return what a plan needs of the settings."""
     pool, batches, train = settings.pool, settings.batches, settings.train
     return {
         "dim": settings.model.dim if dim is None else dim,

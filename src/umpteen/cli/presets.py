@@ -33,5 +33,5 @@ def presets(as_json: bool) -> None:
 
 
 def _summary(text: str) -> str:
-    """The comment below a preset's command line."""
+    """Return the comment below a preset's command line."""
     return text.splitlines()[1].removeprefix("#").strip()

@@ -41,7 +41,7 @@ class RowTable:
 
     @classmethod
     def new(cls, vectors: Tensor, *, moments: str = "fp32") -> RowTable:
-        """A table that no step has touched; moments are ``fp32`` or ``int8``."""
+        """Return a table that no step has touched; moments are ``fp32`` or ``int8``."""
         n, device = len(vectors), vectors.device
         full = torch.promote_types(vectors.dtype, torch.float32)
         touched = torch.zeros(n, dtype=torch.int32, device=device)
@@ -54,12 +54,12 @@ class RowTable:
         return table
 
     def parts(self) -> dict[str, Tensor]:
-        """All tensors it has, by name; each has a row per row of the table."""
+        """Return all tensors it has, by name; each has a row per row of the table."""
         named = {part.name: getattr(self, part.name) for part in fields(self)}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> RowTable:
-        """The table of changed tensors."""
+        """Return the table of changed tensors."""
         return RowTable(**{name: change(tensor) for name, tensor in self.parts().items()})
 
 
@@ -115,7 +115,7 @@ def update_rows_(
 def _update_in_cache_(
     table: RowTable, rows: Tensor, values: Tensor, at: StepNumbers, ids: Tensor
 ) -> None:
-    """``plain_update_`` a few rows at a time, to the same bits."""
+    """Run ``plain_update_`` on a few rows at a time, with bit-identical results."""
     size = max(1, NUMBERS_IN_CACHE // max(1, values.shape[1]))
     if len(rows) > size and not (different := rows.diff() != 0).all():
         # Else equal rows on both sides of a cut would count twice.
@@ -140,7 +140,7 @@ def _has_triton() -> bool:
 def plain_update_(
     table: RowTable, rows: Tensor, values: Tensor, at: StepNumbers, *, ids: Tensor
 ) -> None:
-    """The expression that ``update_rows_`` equals; see there."""
+    """Update rows with plain tensor operations: the reference of ``update_rows_``."""
     full = torch.promote_types(table.vectors.dtype, torch.float32)
     values = values.to(full)
     coded = table.mean_scale is not None
@@ -183,7 +183,9 @@ def _moments(table: RowTable, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _power(base: float, exponent: Tensor) -> Tensor:
-    """base^exponent, by the base's logarithm: near 1 a float32 of the base itself would be coarse.
+    """Compute base^exponent from the base's logarithm.
+
+    Near 1 a float32 of the base itself would be coarse.
 
     For an exponent of 1 it is the base.
     """
@@ -191,5 +193,5 @@ def _power(base: float, exponent: Tensor) -> Tensor:
 
 
 def log2(base: float) -> float:
-    """The logarithm, -inf for 0."""
+    """Return the logarithm, -inf for 0."""
     return math.log2(base) if base > 0 else -math.inf

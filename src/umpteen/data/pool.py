@@ -60,7 +60,7 @@ class PoolSource(Protocol):
         rng: np.random.Generator,
         negatives: NDArray[np.integer] | None = None,
     ) -> Pool:
-        """The pool of a batch; nothing but the arguments decides it."""
+        """Return the pool of a batch; nothing but the arguments decides it."""
 
 
 class AllLabels:
@@ -82,11 +82,11 @@ class AllLabels:
         rng: np.random.Generator,
         negatives: NDArray[np.integer] | None = None,
     ) -> Pool:
-        """All labels, with every positive and every filter pair of these queries."""
+        """Return all labels, with every positive and every filter pair of these queries."""
         return self.pairs(queries)
 
     def pairs(self, queries: RowIndices) -> Pool:
-        """The same; nothing is drawn."""
+        """Return the same; nothing is drawn."""
         rows, cols, values = _entries(self._targets, queries)
         ignored_rows, ignored_cols, _ = _entries(self._filters, queries)
         return Pool(
@@ -177,7 +177,10 @@ class PoolBuilder:
 
 
 def filter_matrix(filters: RowIndices, shape: tuple[int, int]) -> sp.csr_matrix:
-    """(M, 2) pairs as a CSR matrix of the given shape; a pair that is listed twice is one."""
+    """Build a CSR matrix of the given shape from (M, 2) pairs.
+
+    A pair that is listed twice is one.
+    """
     ones = np.ones(len(filters), np.int8)
     return sp.csr_matrix((ones, (filters[:, 0], filters[:, 1])), shape=shape)
 
@@ -185,7 +188,7 @@ def filter_matrix(filters: RowIndices, shape: tuple[int, int]) -> sp.csr_matrix:
 def _entries(
     matrix: sp.csr_matrix, queries: RowIndices
 ) -> tuple[RowIndices, RowIndices, NDArray[np.float32]]:
-    """All stored entries of the given rows as (position in the batch, column, value)."""
+    """Return all stored entries of the given rows as (position in the batch, column, value)."""
     starts = matrix.indptr[queries].astype(np.int64)
     lengths = matrix.indptr[queries + 1].astype(np.int64) - starts
     rows = np.repeat(np.arange(len(queries)), lengths)
@@ -195,7 +198,10 @@ def _entries(
 
 
 def _random_rank(rows: RowIndices, rng: np.random.Generator) -> RowIndices:
-    """A random order within each run of equal (ascending) rows: 0, 1, 2, ... for each row."""
+    """Return a random order within each run of equal (ascending) rows.
+
+    0, 1, 2, ... for each row.
+    """
     order = np.lexsort((rng.random(len(rows)), rows))
     first = np.searchsorted(rows, rows)  # rows ascend, so the order keeps each row's own range
     rank = np.empty(len(rows), np.int64)
@@ -216,7 +222,10 @@ def _draw_columns(table: NDArray[np.integer], n: int, rng: np.random.Generator) 
 
 
 def _union(positives: RowIndices, negatives: RowIndices, cap: int) -> RowIndices:
-    """The distinct labels, ascending; over the cap, the most wanted ones (see PoolBuilder)."""
+    """Return the distinct labels, ascending.
+
+    Over the cap, the most wanted ones (see PoolBuilder).
+    """
     both = np.concatenate([positives, negatives])
     labels, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
     if not cap or len(labels) <= cap:
@@ -228,13 +237,19 @@ def _union(positives: RowIndices, negatives: RowIndices, cap: int) -> RowIndices
 
 
 def draws_to_fill(n_taken: int, wanted: int, n_labels: int) -> int:
-    """How many labels to draw, with repetition, for the missing ones to be among them, mostly."""
+    """Return how many labels to draw, with repetition, for the missing ones to be among them.
+
+    Mostly.
+    """
     missing = wanted - n_taken
     return min(4 * n_labels, missing * n_labels // (n_labels - n_taken) * 5 // 4) + 16
 
 
 def _fill(taken: RowIndices, wanted: int, n_labels: int, rng: np.random.Generator) -> RowIndices:
-    """Labels (ascending) and others up to ``wanted``: the first new ones of a series of draws."""
+    """Return labels (ascending) and others up to ``wanted``.
+
+    The first new ones of a series of draws.
+    """
     numbers = rng.random(draws_to_fill(len(taken), wanted, n_labels))
     drawn = np.minimum((numbers * n_labels).astype(np.int64), n_labels - 1)
     labels, first = np.unique(drawn, return_index=True)

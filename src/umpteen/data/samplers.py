@@ -18,7 +18,7 @@ LARGEST_GROWN = 512
 
 
 def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) -> list[RowIndices]:
-    """All queries in random order, cut into batches of nearly equal size."""
+    """Shuffle all queries and cut them into batches of nearly equal size."""
     order = np.random.default_rng([seed, epoch, 1]).permutation(n_queries)
     return cut(order, batch_size)
 
@@ -26,7 +26,7 @@ def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) 
 def clustered_batches(
     order: RowIndices, bounds: RowIndices, batch_size: int, *, seed: int, epoch: int
 ) -> list[RowIndices]:
-    """Clusters in random order, joined and cut into batches.
+    """Shuffle clusters, join them and cut them into batches.
 
     Where the largest cluster is more than half a batch, clusters are batches by themselves;
     smaller ones are joined and cut, so that a batch is several tight groups.
@@ -59,7 +59,7 @@ def clustered_batches(
 def grown_cluster_size(
     epoch: int, start: int, double_epochs: Sequence[int], batch_size: int
 ) -> int:
-    """The size of clusters that starts small and doubles at the given epochs.
+    """Return the size of clusters that starts small and doubles at the given epochs.
 
     It grows to 512 or the batch's size, whichever is smaller, and no further.
 
@@ -94,7 +94,7 @@ def coarser(bounds: RowIndices, cluster_size: int) -> RowIndices:
 
 
 def cluster_levels(n_queries: int, cluster_size: int) -> int:
-    """How often to halve n queries so that clusters come nearest to the given size.
+    """Return how often to halve n queries so that clusters come nearest to the given size.
 
     Example:
         >>> cluster_levels(1000, 250), cluster_levels(5, 100)
@@ -112,6 +112,6 @@ def cut(order: RowIndices, batch_size: int) -> list[RowIndices]:
 
 
 def step_seed(seed: int, step: int, parts: Sequence[int] = ()) -> int:
-    """A 63-bit seed that depends on the run's seed, the step and nothing else."""
+    """Return a 63-bit seed that depends on the run's seed, the step and nothing else."""
     state = np.random.SeedSequence([seed, step, *parts]).generate_state(1, np.uint64)[0]
     return int(state) >> 1

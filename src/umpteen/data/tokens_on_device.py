@@ -54,7 +54,7 @@ class TokensOnDevice:
         return self._ids is not None
 
     def take(self, chosen: Sequence[tuple[int, RowIndices]]) -> Ragged:
-        """The tokens of some texts, one group after the other.
+        """Return the tokens of some texts, one group after the other.
 
         Args:
             chosen: For each group the number of its store and the rows of its texts.

@@ -69,7 +69,7 @@ class ChunkedEncoder(nn.Module):
         self.behind = behind
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim)."""
+        """Encode ragged tokens of B texts, (B, dim)."""
         chunks: Chunks = tokens.layout or self._cut(tokens)
         vectors: Tensor = self.inner(chunks.tokens)  # (chunks, dim)
         if chunks.texts is None:
@@ -127,7 +127,7 @@ class ChunkedEncoder(nn.Module):
         sizes: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Where each token of the chunks is among the texts' tokens."""
+        """Return where each token of the chunks is among the texts' tokens."""
         lengths = np.diff(ends)
 
         def each(of_chunk: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -141,7 +141,7 @@ class ChunkedEncoder(nn.Module):
         return np.where(behind, last, place)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The inner encoder's."""
+        """Return the inner encoder's."""
         found: list[nn.Parameter] = self.inner.row_parameters()  # type: ignore[operator]
         return found
 

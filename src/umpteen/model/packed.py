@@ -53,7 +53,7 @@ class PrepackedLayers:
     def __call__(
         self, layers: Sequence[Layer]
     ) -> list[tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]]:
-        """(queries, keys and values; output; up; down) of each layer."""
+        """Return (queries, keys and values; output; up; down) of each layer."""
         own = [module for layer in layers for module in layer.linears]
         now = tuple((p.data_ptr(), p._version) for m in own for p in (m.weight, m.bias))
         if now != self._of:
@@ -111,7 +111,7 @@ class Form:
 
 
 def packed_form(network: nn.Module) -> Form | None:
-    """The network taken apart; None where it must be run by its own code.
+    """Return the network taken apart; None where it must be run by its own code.
 
     Its class must be in the table, and it must be what that class usually is: encoder, exact GELU,
     absolute positions, whole heads, and no module wrapped or replaced.
@@ -135,7 +135,7 @@ def _activation(config: Any) -> Any:
 
 
 def _is_plain(form: Form) -> bool:
-    """Nothing wrapped (adapters, quantization), nothing pruned, one dtype and device."""
+    """Return whether nothing is wrapped or pruned and all weights share one dtype and device."""
     width = form.width
     tables = [form.word, form.position, *([] if form.kind is None else [form.kind])]
     whole = [

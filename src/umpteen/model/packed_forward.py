@@ -36,7 +36,7 @@ MAX_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
 
 
 def lay_out_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> PackedLayout:
-    """What ``encode_packed`` needs of the tokens, on the network's device.
+    """Return what ``encode_packed`` needs of the tokens, on the network's device.
 
     Args:
         form: The network.
@@ -56,7 +56,7 @@ def lay_out_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> 
 
 
 def too_long(tokens: int, positions: int) -> UmpteenError:
-    """What to raise of a text that has more tokens than a network has positions."""
+    """Return the error for a text that has more tokens than the network has positions."""
     return UmpteenError(
         f"a text has {tokens} tokens, and the encoder has positions for {positions}; use a smaller "
         "data.max_tokens"
@@ -66,7 +66,7 @@ def too_long(tokens: int, positions: int) -> UmpteenError:
 def encode_packed(
     form: Form, layout: PackedLayout, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
-    """Vectors of texts, equal to those of the network's own padded forward pass.
+    """Encode texts; the vectors equal those of the network's own padded forward pass.
 
     Equal texts are encoded once; with dropout they share one draw.
 
@@ -87,7 +87,7 @@ def encode_packed(
 def _encode_different(
     form: Form, layout: PackedLayout, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
-    """Vectors of the M different texts of a plan, (M, width); see ``encode_packed``."""
+    """Encode the M different texts of a layout, (M, width); see ``encode_packed``."""
     device = form.word.weight.device
     fused = _runs_kernels(fused, device)
     dtype = form.word.weight.dtype
@@ -115,7 +115,7 @@ def _runs_kernels(fused: bool | None, device: torch.device) -> bool:
 
 
 def _embedded(form: Form, layout: PackedLayout) -> tuple[Tensor, Tensor]:
-    """Vectors of tokens, and those of their positions with that of the first token type."""
+    """Return vectors of tokens, and those of their positions with that of the first token type."""
     word = embedding(layout.ids, form.word.weight, form.word.padding_idx)
     table = form.position.weight[form.first_position : form.first_position + layout.longest]
     if form.kind is not None:
@@ -124,7 +124,7 @@ def _embedded(form: Form, layout: PackedLayout) -> tuple[Tensor, Tensor]:
 
 
 def _projected(form: Form, x: Tensor) -> Tensor:
-    """Tokens' vectors in the layers' width."""
+    """Return tokens' vectors in the layers' width."""
     if form.project is None:
         return x
     return linear(x, form.project.weight.to(x.dtype), form.project.bias.to(x.dtype))
@@ -133,7 +133,7 @@ def _projected(form: Form, x: Tensor) -> Tensor:
 def _plain(
     form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """All layers with torch's operations."""
+    """Run all layers with torch's operations."""
     word, position = _embedded(form, layout)
     x = dropout(_norm(word + position, form.norm, dtype), form.rate, training)
     x = _projected(form, x)
@@ -162,7 +162,7 @@ def _plain(
 
 
 def _are_few(form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool) -> bool:
-    """Whether products are so small that bringing weights into blocks would be what they cost."""
+    """Return whether products are so small that packing the weights would dominate."""
     weight = form.word.weight
     plain = weight.device.type == "cpu" and weight.dtype == dtype == torch.float32
     if training or torch.is_grad_enabled() or not plain or len(layout.ids) > FEW_TOKENS:
@@ -173,7 +173,10 @@ def _are_few(form: Form, layout: PackedLayout, dtype: torch.dtype, training: boo
 def _few(
     form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """All layers for few tokens on a CPU; equals ``_plain`` without dropout, up to rounding."""
+    """Run all layers for few tokens on a CPU.
+
+    Equals ``_plain`` without dropout, up to rounding.
+    """
     word, position = _embedded(form, layout)
     x = _projected(form, _norm(word + position, form.norm, dtype))
     bias = None if form.bias is None else form.bias(layout.longest)
@@ -190,7 +193,7 @@ def _few(
 
 
 def _weights(layer: Layer, dtype: torch.dtype) -> Sequence[Tensor]:
-    """Weight and bias of the six products, in the dtype of computation."""
+    """Return weight and bias of the six products, in the dtype of computation."""
     own = [p for module in layer.linears for p in (module.weight, module.bias)]
     return own if own[0].dtype == dtype else cast_weights([[p] for p in own], dtype)
 
@@ -204,7 +207,7 @@ def _norm(x: Tensor, norm: nn.LayerNorm, dtype: torch.dtype) -> Tensor:
 def _fused(
     form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """All layers with the kernels."""
+    """Run all layers with the kernels."""
     from umpteen.compute.fused_attention import Dropouts, Texts, attention_block
     from umpteen.compute.fused_feed_forward import feed_forward
     from umpteen.compute.fused_norm import add_norm
@@ -250,7 +253,10 @@ def _fused(
 
 
 def _joined_weights(form: Form, dtype: torch.dtype) -> list[Tensor]:
-    """For each layer: queries', keys' and values' weights as one, their biases, and the others."""
+    """Return each layer's joined weights of queries, keys and values, and their biases.
+
+    The others.
+    """
     groups: list[list[Tensor]] = []
     for layer in form.layers:
         three = (layer.query, layer.key, layer.value)
@@ -260,7 +266,9 @@ def _joined_weights(form: Form, dtype: torch.dtype) -> list[Tensor]:
 
 
 def _seeds(form: Form, device: torch.device) -> Sequence[Tensor]:
-    """Three for each layer, drawn by the device's generator: who sets that back gets them again.
+    """Draw three seeds for each layer from the device's generator.
+
+    Who sets that back gets them again.
 
     They stay there, 16 bytes apart, so that all look alike to the kernels' compiler.
     """
@@ -270,7 +278,7 @@ def _seeds(form: Form, device: torch.device) -> Sequence[Tensor]:
 def _attend(
     fused: Tensor, layout: PackedLayout, heads: int, drop: Dropouts, bias: Tensor | None
 ) -> Tensor:
-    """Short texts in tiles, and the others as torch does them."""
+    """Attend within short texts in tiles, and within the others with torch's kernels."""
     parts = []
     rate = drop.attention_rate
     # A split and not two slices: backward joins gradients, where slices would fill zeros and add.

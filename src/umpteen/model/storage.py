@@ -173,7 +173,7 @@ def _read_tokenizer(file: Path) -> Tokenizer:
 
 
 def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
-    """The labels' search vectors of a model folder, memory-mapped.
+    """Return the labels' search vectors of a model folder, memory-mapped.
 
     Raises:
         RunError: If they are missing or of another shape.

@@ -24,7 +24,7 @@ def bidirectional_loss(
     scores: Tensor,
     positives: Positives,
 ) -> Tensor:
-    """The weighted sum of a loss and its mirror image.
+    """Return the weighted sum of a loss and its mirror image.
 
     Equals ``forward * block_loss(objective, reduction, scores, positives) + (1 - forward) *
     block_loss(objective, reduction, scores.T, positives.transposed())``. For softmax and decoupled
@@ -68,7 +68,7 @@ def _direction(
 def bidirectional_logsumexp(
     scores: Tensor, rows: Tensor | None = None, cols: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Log-sum-exp of every row, (B,), and of every column, (C,), without the given pairs.
+    """Compute log-sum-exp of every row, (B,), and of every column, (C,), without the given pairs.
 
     Equals ``base.logsumexp`` over both dimensions of the scores with -inf at the pairs: -inf, with
     a gradient of zero, where nothing is left.
@@ -100,5 +100,5 @@ class _LogSumExpBothWays(torch.autograd.Function):
 
 
 def _shares(scores: Tensor, totals: Tensor) -> Tensor:
-    """exp(scores - totals), 0 where the total is that of nothing."""
+    """Compute exp(scores - totals), 0 where the total is empty."""
     return (scores - totals.masked_fill(totals == float("-inf"), float("inf"))).exp_()

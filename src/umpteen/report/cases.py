@@ -19,7 +19,7 @@ MAX_TRUE = 12
 
 
 def labels(outcome: Outcome) -> Markup:
-    """Labels the combined head gains most, loses most, and labels most often missed."""
+    """Render the labels the combined head gains and loses most, and those most often missed."""
     counts = count_labels(outcome)
     best = list(outcome.heads)[-1]
     parts: list[Child] = [
@@ -93,7 +93,7 @@ def _ranking(
 
 
 def examples(outcome: Outcome) -> Markup:
-    """Some queries with their true labels and what each head says."""
+    """Render some queries with their true labels and the predictions of each head."""
     parts: list[Child] = [
         tag("h2", "Examples"),
         tag(

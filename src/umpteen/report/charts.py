@@ -74,7 +74,7 @@ def line_chart(
     mark: tuple[float, str] | None = None,
     size: tuple[int, int] = LARGE,
 ) -> Markup:
-    """Lines over a common x.
+    """Draw lines over a common x.
 
     Args:
         title: Read out in place of the picture, and shown under the pointer.
@@ -112,7 +112,9 @@ def bar_chart(
     groups: Sequence[str],
     bars: Sequence[tuple[str, str, Sequence[float]]],
 ) -> Markup:
-    """Groups of bars from zero, the value written over each, so colour is not needed to read it.
+    """Draw groups of bars from zero, the value written over each.
+
+    So colour is not needed to read it.
 
     Args:
         title: Read out in place of the picture.
@@ -152,7 +154,7 @@ def bar_chart(
 
 
 def key(look: str) -> Markup:
-    """A piece of line with its sign, for a legend."""
+    """Return a piece of line with its sign, for a legend."""
     middle = [_sign(look, 17.0, 6.0)]
     stroke = tag("path", d="M1 6H33", class_=f"line {look}")
     return tag("svg", stroke, *middle, viewBox="0 0 34 12", width=34, height=12, aria_hidden="true")
@@ -242,7 +244,7 @@ def _line(frame: _Frame, line: Line) -> Markup:
 
 
 def _sign(look: str, x: float, y: float, title: str | None = None) -> Markup:
-    """A shape for each head: circle, square, diamond, triangle; a small dot for all else."""
+    """Return a shape for each head: circle, square, diamond, triangle; a small dot for all else."""
     shapes = {
         "dual": "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
         "classifier": "m-3.6-3.6h7.2v7.2h-7.2z",

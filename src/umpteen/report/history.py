@@ -144,7 +144,7 @@ def read_steps(path: Path) -> Steps:
 
 
 def loss_curve(steps: Steps, points: int = MAX_POINTS) -> LossCurve:
-    """The losses in at most so many points: the range of each stretch, and a smoothed line.
+    """Return the losses in at most so many points: the range of each stretch, and a smoothed line.
 
     The smoothed line is the mean of a window of a twentieth of the run around each step.
 

@@ -27,7 +27,7 @@ ENVIRONMENT = "UMPTEEN_SERVE_OPTIONS"
 
 
 def create_app(options: Options) -> FastAPI:
-    """An ASGI application that serves a run.
+    """Return an ASGI application that serves a run.
 
     Args:
         options: Which run, and how.
@@ -71,7 +71,7 @@ def create_app(options: Options) -> FastAPI:
 
 
 def from_environment() -> FastAPI:
-    """The application of a worker process."""
+    """Return the application of a worker process."""
     from umpteen.serving.logs import set_up
 
     set_up()

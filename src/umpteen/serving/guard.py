@@ -97,7 +97,7 @@ class Guard:
             self._note(scope, status, time.perf_counter() - start, request_id)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
-        """A page of another site must not reach us through somebody's browser."""
+        """Refuse requests that a page of another site makes through a browser."""
         host = _place(f"//{headers.get('host', '')}").hostname or ""
         if not self._any_host and host not in self._hosts:
             raise Refused(
@@ -125,7 +125,7 @@ class Guard:
             )
 
     async def _whole(self, receive: Receive, method: str, headers: Headers) -> Receive:
-        """The body, read up to its limit before the application sees it."""
+        """Return the body, read up to its limit before the application sees it."""
         most = self._options.max_body_bytes
         too_large = Refused(413, f"the body is larger than the {most} bytes accepted here")
         length = headers.get("content-length", "0")
@@ -175,7 +175,7 @@ def needs_token(options: Options) -> bool:
 
 
 def _place(address: str) -> SplitResult:
-    """The parts of an address; of one that makes no sense, nothing."""
+    """Return the parts of an address; of one that makes no sense, nothing."""
     try:
         parts = urlsplit(address)
         _ = parts.hostname
@@ -185,5 +185,5 @@ def _place(address: str) -> SplitResult:
 
 
 def _protected(path: str) -> bool:
-    """Whether a path says anything about the run; the page's own files do not."""
+    """Return whether a path says anything about the run; the page's own files do not."""
     return path.startswith("/v1/") or path in ("/metrics", "/openapi.json", "/report")

@@ -72,7 +72,7 @@ class Study:
     plots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(self) -> list[Run]:
-        """Every run, data set by data set, seeds innermost."""
+        """Return every run, data set by data set, seeds innermost."""
         return [
             Run(source, preset, switch, seed, (*self.settings, *source.settings, *switch.settings))
             for source in self.sources
@@ -128,7 +128,7 @@ def read_study(path: str | Path, places: Mapping[str, str] | None = None) -> Stu
 
 
 def _filled(value: Any, places: dict[str, str]) -> Any:
-    """The value with every name in braces replaced."""
+    """Return the value with every name in braces replaced."""
     if isinstance(value, dict):
         return {key: _filled(each, places) for key, each in value.items()}
     if isinstance(value, list):
@@ -185,7 +185,7 @@ def _study(values: dict[str, Any], stem: str) -> Study:
 
 
 def _check_names(study: Study) -> None:
-    """Names that point at other parts of the file must be there."""
+    """Check that names refer to other parts of the file."""
     require_known(study.plots, tuple(PLOTS), "plots.")
     for kind, options in study.plots.items():
         require_known(options, PLOTS[kind], f"plots.{kind}.")
@@ -209,7 +209,7 @@ def _check_names(study: Study) -> None:
 
 
 def _check_metrics(study: Study) -> None:
-    """A metric that is not known would show after the first run, or after the last."""
+    """Check metric names before the first run."""
     parse_all(study.metrics)
     for kind, options in study.plots.items():
         named = [*texts(options, "metrics"), *([options["metric"]] if "metric" in options else [])]

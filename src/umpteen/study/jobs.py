@@ -24,7 +24,9 @@ def run_at_once(
     device: str = "auto",
     log: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
-    """``run_each`` in several processes, each of which is handed the next run when it is free.
+    """Run ``run_each`` in several processes.
+
+    Each of which is handed the next run when it is free.
 
     Processes end with this one, however it ends: a run that was under way then continues when the
     same command is given again.

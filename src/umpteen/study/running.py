@@ -90,7 +90,7 @@ def run_each(
     log: Log = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
 ) -> Iterator[str]:
-    """``run_missing`` for some runs, with their numbers among all; yields what failed."""
+    """Run some runs, given with their numbers among all; yield what failed."""
     out = Path(out)
     source, data, fingerprint = "", None, ""
     for number, run in numbered:
@@ -110,7 +110,7 @@ def run_each(
 
 
 def load_source(source: Source) -> Dataset:
-    """A study's data set, with a share of its training queries where that is asked for.
+    """Return a study's data set, with a share of its training queries where that is asked for.
 
     The draw is the same for every run, whatever its seed. Whole sets keep their order.
     """
@@ -124,7 +124,10 @@ def load_source(source: Source) -> Dataset:
 
 
 def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
-    """What decides a run's result: its whole settings, its metrics, its data and its encoder."""
+    """Return a digest of everything that decides a run's result.
+
+    Its whole settings, its metrics, its data and its encoder.
+    """
     config = load_config(run.preset, overrides_of(study, run, data))
     about: list[Any] = [dataclasses.asdict(config), list(study.metrics), fingerprint]
     table = resolve_open_settings(config).encoder.table
@@ -138,7 +141,7 @@ def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
 
 
 def data_fingerprint(data: Dataset) -> str:
-    """Of labels, texts, targets and filters of all splits."""
+    """Return a digest of labels, texts, targets and filters of all splits."""
     digest = hashlib.sha256(data.labels.fingerprint.encode())
     for name in sorted(data.splits):
         targets = data[name].targets
@@ -149,7 +152,10 @@ def data_fingerprint(data: Dataset) -> str:
 
 
 def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
-    """The run's settings over its preset, with its seed, and fewer epochs where rows are added."""
+    """Return the run's settings over its preset, with its seed.
+
+    Fewer epochs where rows are added.
+    """
     changes = [*run.settings, f"seed={run.seed}"]
     config = load_config(run.preset, changes)
     switched = any(setting.startswith("train.epochs") for setting in run.switch.settings)
@@ -171,12 +177,12 @@ def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
 
 
 def result_file(out: Path, run: Run) -> Path:
-    """Where a run's result is kept."""
+    """Return where a run's result is kept."""
     return out / "results" / f"{run.name}.json"
 
 
 def is_done(out: Path, run: Run, key: str) -> bool:
-    """Whether the result of this very run is there."""
+    """Return whether the result of this very run is there."""
     file = result_file(out, run)
     return file.is_file() and read_json(file, error=RunError).get("key") == key
 
@@ -252,7 +258,7 @@ def _forget_peak() -> None:
 
 
 def _peak_gib(on_gpu: bool) -> float:
-    """Most GPU memory in tensors, or most memory of the process, since ``_forget_peak``."""
+    """Return most GPU memory in tensors, or most memory of the process, since ``_forget_peak``."""
     if on_gpu:
         return torch.cuda.max_memory_allocated() / 2**30
     with contextlib.suppress(OSError):

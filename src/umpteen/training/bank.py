@@ -48,7 +48,7 @@ class BankLoss:
     """What the factors of scores are rounded to, where that is not ``precision``."""
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
-        """The loss, a scalar; differentiable once, and before the next call."""
+        """Return the loss, a scalar; differentiable once, and before the next call."""
         if self.ranks.world > 1:
             return self._on_ranks(model, batch)
         share = dual_share(model, self.losses)
@@ -90,7 +90,10 @@ class BankLoss:
         return at_least_float32(encoded)
 
     def _own(self, batch: Batch) -> LabelShard:
-        """Which of the pool's labels with text are this rank's, by their place in the pool."""
+        """Return the pool's labels with text that belong to this rank.
+
+        By their place in the pool.
+        """
         assert batch.label_rows is not None
         bounds = np.searchsorted(batch.label_rows, self.ranks.bounds(len(self.labels)))
         return self.ranks.part(bounds)

@@ -73,7 +73,7 @@ class BatchMaker:
         """(N, H) mined hard negatives of each query, -1 where there is none."""
 
     def make(self, queries: RowIndices, step: int) -> Batch:
-        """The batch of these queries at this step."""
+        """Return the batch of these queries at this step."""
         rng = np.random.default_rng(step_seed(self._seed, step))
         negatives = None if self.negatives is None else self.negatives[queries]
         pool = self._pools.build(queries, rng, negatives)
@@ -90,7 +90,7 @@ class BatchMaker:
     def make_ahead(
         self, batch_rows: Sequence[RowIndices], *, start: int, first_step: int
     ) -> Iterator[Batch]:
-        """The batches of an epoch from position ``start``; a thread keeps two ready."""
+        """Yield the batches of an epoch from position ``start``; a thread keeps two ready."""
         return made_ahead(self.make, batch_rows, start=start, first_step=first_step)
 
 
@@ -117,7 +117,7 @@ def made_ahead(
 
 
 def join(first: Ragged, second: Ragged) -> Ragged:
-    """The texts of both, one after the other."""
+    """Return the texts of both, one after the other."""
     return Ragged(
         np.concatenate([first.ids, second.ids]),
         np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]]),

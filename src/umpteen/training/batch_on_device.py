@@ -35,7 +35,7 @@ on the host."""
 def fits_device(
     targets: sp.csr_matrix, filters: NDArray[Any], table_bytes: int = TABLE_BYTES
 ) -> bool:
-    """Whether the entries of a ``DevicePoolBuilder`` may lie on the device."""
+    """Return whether the entries of a ``DevicePoolBuilder`` may lie on the device."""
     return 8 * (targets.nnz + len(filters)) <= table_bytes
 
 
@@ -104,20 +104,20 @@ class DeviceBatchMaker:
         self._follow_training()
 
     def make(self, queries: RowIndices, step: int) -> Batch:
-        """The batch of these queries at this step, for the caller's stream."""
+        """Return the batch of these queries at this step, for the caller's stream."""
         return self._taken_over(self._make(queries, step))
 
     def make_ahead(
         self, batch_rows: Sequence[RowIndices], *, start: int, first_step: int
     ) -> Iterator[Batch]:
-        """The batches of an epoch from position ``start``; a thread keeps two ready."""
+        """Yield the batches of an epoch from position ``start``; a thread keeps two ready."""
         made = made_ahead(self._make, batch_rows, start=start, first_step=first_step)
         with contextlib.closing(made):  # its thread ends with this, whoever still looks at it
             for batch in made:
                 yield self._taken_over(batch)
 
     def _make(self, queries: RowIndices, step: int) -> Batch:
-        """The batch, to be used only after its event, if it has one."""
+        """Return the batch, to be used only after its event, if it has one."""
         with torch.no_grad(), self._own_stream():
             draws = self._draws.seeded(step_seed(self._seed, step))
             pool: Pool = self._pools.build(queries, draws, self._negatives_of(queries))
@@ -134,7 +134,7 @@ class DeviceBatchMaker:
         return Batch(queries, tokens, pool, ready, label_rows, everything)
 
     def _tokens_of(self, rows: list[RowIndices]) -> Ragged:
-        """The tokens of these rows of the stores, one store after the other."""
+        """Return the tokens of these rows of the stores, one store after the other."""
         if self._tokens is not None:
             return self._tokens.take(list(enumerate(rows)))
         assert self._layout is not None
@@ -162,13 +162,13 @@ class DeviceBatchMaker:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _follow_training(self) -> None:
-        """What the training stream was told to copy must be there before batches are made."""
+        """Make the batch stream wait for copies that the training stream has queued."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:
-    """All tensors in a batch, a layout, or whatever these are made of."""
+    """Yield all tensors in a batch, a layout, or whatever these are made of."""
     if isinstance(part, Tensor):
         yield part
     elif dataclasses.is_dataclass(part):

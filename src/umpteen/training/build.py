@@ -39,7 +39,7 @@ from umpteen.training.step import batch_loss
 
 
 def build_untrained_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
-    """An untrained model and its tokenizer; a pure function of settings and texts.
+    """Return an untrained model and its tokenizer; a pure function of settings and texts.
 
     Args:
         settings: The run's settings, with open ones filled in.
@@ -91,7 +91,7 @@ def build_loop(
     first_epoch: int = 0,
     ranks: Ranks = ONE_RANK,
 ) -> Loop:
-    """The training loop at its beginning.
+    """Return the training loop at its beginning.
 
     Args:
         settings: The run's settings, or those of a stage, with open ones filled in.
@@ -166,7 +166,10 @@ def _refresh(
     bank: EmbeddingBank | None,
     ranks: Ranks,
 ) -> Callable[[Model, int], Refreshed] | None:
-    """What finds clusters, hard negatives and remembered labels; None where nobody wants any."""
+    """Build the refresh of clusters, hard negatives and the embedding bank.
+
+    None where nobody wants any.
+    """
     # Against all labels there is nothing to draw, so nothing is mined.
     mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
     if not (s.batches.clustered or mined or bank is not None):
@@ -199,7 +202,10 @@ def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
 def _maker(
     s: RunConfig, data: Prepared, model: Model, targets: sp.csr_matrix, ranks: Ranks
 ) -> BatchMaker | DeviceBatchMaker:
-    """On a GPU batches are made there; ranks, mixed queries and huge targets need the host."""
+    """Build the batch maker; on a GPU batches are made there.
+
+    Ranks, mixed queries and huge targets need the host.
+    """
     device = next(model.parameters()).device
     mixing = None
     if s.augment.method in KINDS and not s.train.frozen:

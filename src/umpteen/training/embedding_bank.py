@@ -18,7 +18,7 @@ class EmbeddingBank:
         self.vectors = vectors.detach()
 
     def update(self, rows: Tensor, fresh: Tensor) -> Tensor:
-        """All labels' vectors with fresh ones for some, which are remembered.
+        """Return all labels' vectors with fresh ones for some, which are remembered.
 
         Args:
             rows: (C,) the labels with fresh vectors, each once.

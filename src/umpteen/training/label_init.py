@@ -33,7 +33,7 @@ class TextsBetween:
         return self.tokens.lengths[self.start : self.stop]
 
     def take(self, rows: np.ndarray) -> Ragged:
-        """The tokens of some texts, counted from the start."""
+        """Return the tokens of some texts, counted from the start."""
         return self.tokens.take(rows + self.start)
 
     def __len__(self) -> int:

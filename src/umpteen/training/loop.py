@@ -98,7 +98,7 @@ class LossWatch:
         self._waiting.append((loss, event, batch, info))
 
     def arrived(self) -> list[StepInfo]:
-        """The infos whose losses are here."""
+        """Return the infos whose losses are here."""
         infos = []
         while self._waiting:
             event = self._waiting[0][1]
@@ -108,7 +108,7 @@ class LossWatch:
         return infos
 
     def drain(self) -> list[StepInfo]:
-        """All infos, waiting for the device."""
+        """Return all infos, waiting for the device."""
         infos = []
         while self._waiting:
             infos.append(self._pop())
@@ -190,7 +190,7 @@ class Loop:
             self.host.settle()
 
     def epochs_done(self) -> float:
-        """The exact progress, in epochs."""
+        """Return the exact progress, in epochs."""
         at = self.position
         if not at.batch:
             return float(at.epoch)
@@ -208,7 +208,7 @@ class Loop:
                 yield from self._epoch()
 
     def batch_rows(self) -> list[Any]:
-        """The batches of the epoch under way."""
+        """Return the batches of the epoch under way."""
         epoch = self.position.epoch
         size = self.cluster_size(epoch)
         if self.refreshed is None or not self.clustered or size == 1:

@@ -29,7 +29,7 @@ class Mix:
     """(B,) how much of a query stays; the rest is its partner's."""
 
     def vectors(self, encoded: Tensor) -> Tensor:
-        """Encoded texts (B + n_text, E) to mixed queries (B, E)."""
+        """Return encoded texts (B + n_text, E) to mixed queries (B, E)."""
         n = len(self.partners)
         weights = to_device(self.weights, encoded.device).unsqueeze(1)
         partners = encoded[to_device(self.partners, encoded.device)]
@@ -50,7 +50,7 @@ class Mixing:
     alpha: float
 
     def __call__(self, pool: Pool, n_queries: int, rng: np.random.Generator) -> tuple[Pool, Mix]:
-        """The pool with mixed positives, and what to do with the vectors.
+        """Return the pool with mixed positives, and what to do with the vectors.
 
         A pair that counts neither way for a query or for its partner counts neither way.
         """
@@ -89,7 +89,7 @@ def _merged(
     ignored: NDArray[np.int64],
     pool: Pool,
 ) -> Positives:
-    """Each pair once with the sum of its targets; ignored pairs and targets of 0 are out."""
+    """Return each pair once with the sum of its targets; ignored pairs and targets of 0 are out."""
     width = len(pool.labels)
     keys, place = np.unique(rows * width + cols, return_inverse=True)
     sums = np.bincount(place, weights=targets, minlength=len(keys)).astype(np.float32)

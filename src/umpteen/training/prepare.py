@@ -57,7 +57,7 @@ def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
 
 
 def with_configured_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
-    """The data with the propensity constants of the settings, where they say any."""
+    """Return the data with the propensity constants of the settings, where they say any."""
     a, b = config.data.propensity_a, config.data.propensity_b
     if a is None or b is None:
         return dataset
@@ -65,7 +65,7 @@ def with_configured_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
 
 
 def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
-    """(N,) for each query that is trained on, its row in the user's own train split.
+    """Return (N,) for each query that is trained on, its row in the user's own train split.
 
     Args:
         dataset: The user's data, before validation was held out.
@@ -82,7 +82,7 @@ def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
 
 
 def _kept_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
-    """The rows of the user's train split that are not held out."""
+    """Return the rows of the user's train split that are not held out."""
     train = dataset["train"]
     if "validation" in dataset:
         return np.arange(len(train))
@@ -101,7 +101,7 @@ def _hold_out(dataset: Dataset, config: RunConfig) -> Dataset:
 
 
 def all_texts(dataset: Dataset, which: str) -> chain[str]:
-    """Training and label texts, one after the other."""
+    """Return training and label texts, one after the other."""
     return chain(dataset["train"].texts(which), dataset.labels.encoder_texts(which))
 
 
@@ -147,7 +147,7 @@ def prepare(
 
 
 def augmented(dataset: Dataset, config: RunConfig, *, log: Log = lambda text: None) -> Augmented:
-    """The rows to train on; the train split as it is where settings name no augmentation.
+    """Return the rows to train on; the train split as it is where settings name no augmentation.
 
     Args:
         dataset: From ``training_splits``.
@@ -186,7 +186,7 @@ def augmented(dataset: Dataset, config: RunConfig, *, log: Log = lambda text: No
 
 
 def _with_synonyms(train: Split, share: float, seed: int) -> Augmented:
-    """Each query, then each query with other words and the same targets and filter pairs."""
+    """Return each query, then each query with other words and the same targets and filter pairs."""
     from umpteen.model.frugal.tables import static_word_vectors
 
     titles, contents = replace_words(
@@ -205,7 +205,7 @@ def _with_synonyms(train: Split, share: float, seed: int) -> Augmented:
 
 
 def default_cache() -> Path:
-    """Where token stores are kept unless told otherwise: the user's cache folder."""
+    """Return where token stores are kept unless told otherwise: the user's cache folder."""
     base = os.environ.get("UMPTEEN_CACHE") or os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base else Path.home() / ".cache"
     return root / "umpteen" / "tokens"

@@ -33,7 +33,7 @@ class ResolvedConfig:
     """Keys the user has set, which nothing may change."""
 
     def within(self, throughput: Throughput, *, minutes: float, spent: float) -> ResolvedConfig:
-        """The same with as many epochs as fit a time budget; see ``pace.within_budget``."""
+        """Return the same with as many epochs as fit a time budget; see ``pace.within_budget``."""
         config, reason = within_budget(
             self.config, throughput, minutes=minutes, spent=spent, user_keys=self.user_keys
         )
@@ -49,7 +49,9 @@ def resolve_config(
     minutes: float | None,
     config: RunConfig | None = None,
 ) -> ResolvedConfig:
-    """The settings of a new run: the user's changes over a preset, or over what the rules choose.
+    """Return the settings of a new run.
+
+    The user's changes over a preset, or over what the rules choose.
 
     Args:
         data: The data; its train split is looked at where no preset is named.
@@ -90,7 +92,7 @@ def resolve_config(
 
 
 def _fusion_share(data: Dataset) -> float:
-    """Of a time budget."""
+    """Return the ensemble's share of a time budget."""
     if "train" not in data:
         return ENSEMBLE_SHARE
     n_pairs, n_labels = data["train"].targets.nnz, len(data.labels)
@@ -99,7 +101,7 @@ def _fusion_share(data: Dataset) -> float:
 
 
 def facts_of(data: Dataset, config: RunConfig) -> Facts:
-    """The facts of the data for the encoder and the texts that the settings name."""
+    """Return the facts of the data for the encoder and the texts that the settings name."""
     open_filled = resolve_open_settings(config)
     encoder = open_filled.encoder
     return measure_facts(
@@ -112,7 +114,7 @@ def facts_of(data: Dataset, config: RunConfig) -> Facts:
 
 
 def _counting_tokenizer(encoder: EncoderConfig) -> Any:
-    """The encoder's tokenizer; None where it will be learned from the data."""
+    """Return the encoder's tokenizer; None where it will be learned from the data."""
     if not is_frugal(encoder):
         from umpteen.model.transformer import load_tokenizer
 

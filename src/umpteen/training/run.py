@@ -146,7 +146,7 @@ def _fit_to_budget(
     cache: Path,
     log: Callable[[str], None],
 ) -> ResolvedConfig:
-    """The settings with as many epochs as fit the minutes since the start."""
+    """Return the settings with as many epochs as fit the minutes since the start."""
     log("taking a few steps to see how long they are")
     throughput = measure_throughput(data, resolved.config, device=device, cache=cache)
     fitted = resolved.within(throughput, minutes=minutes, spent=time.monotonic() - started)
@@ -162,7 +162,7 @@ def _read_resolved(folder: RunFolder) -> ResolvedConfig:
 
 
 def _require_known_names(settings: RunConfig, ranks: Ranks, *, minutes: float | None) -> None:
-    """A misspelt name should not wait for the tokens of all texts, or for an epoch."""
+    """Check names of settings before texts are tokenized."""
     for stage in stages(settings):
         build_losses(stage.loss)
     parse_all([settings.validation.select])

@@ -218,7 +218,7 @@ class Session:
             self.log(f"best model: epoch {best['epoch']}")
 
     def _next_stage(self) -> None:
-        """A function of the model as it is, so that a resumed run comes to the same."""
+        """Start the second stage; depends on the model alone, so that resuming gives the same."""
         at = self.loop.position
         stage = at.stage + 1
         self.loop.turn_to(stage)

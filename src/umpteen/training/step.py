@@ -33,7 +33,7 @@ class Losses:
 
 
 def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) -> Tensor:
-    """The loss of one batch, lambda L_D + (1 - lambda) L_C, a scalar.
+    """Return the loss of one batch, lambda L_D + (1 - lambda) L_C, a scalar.
 
     L_D = f L(queries to labels) + (1 - f) L(labels to queries), and L_C likewise on the label
     vectors, plus the added binary cross-entropy. With one head its loss counts alone.
@@ -59,7 +59,7 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
 
 
 def dual_share(model: Model, losses: Losses) -> float:
-    """Lambda for this model: with one head its loss counts alone."""
+    """Return Lambda for this model: with one head its loss counts alone."""
     return losses.dual_share if len(model.heads) == 2 else float("dual" in model.heads)
 
 
@@ -76,7 +76,9 @@ def _dual_loss(
 def classifier_loss(
     model: Model, batch: Batch, losses: Losses, queries: Tensor, texts: Tensor | None = None
 ) -> Tensor:
-    """L_C of encoded queries (B, encoder.dim) on the batch's pool, with the added cross-entropy.
+    """Return L_C of encoded queries (B, encoder.dim) on the batch's pool.
+
+    With the added cross-entropy.
 
     Where label vectors have a part from their texts, these come encoded, (C, encoder.dim).
     """

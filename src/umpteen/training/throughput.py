@@ -47,13 +47,16 @@ class Throughput:
     validation: float
 
     def epoch(self, *, refresh_epochs: int, every_epochs: int) -> float:
-        """Seconds of an epoch, with its share of refreshes and validations."""
+        """Return seconds of an epoch, with its share of refreshes and validations."""
         others = self.refresh / refresh_epochs + self.validation / every_epochs
         return self.steps * self.step + others
 
 
 def epochs_within(throughput: Throughput, config: RunConfig, seconds: float) -> int:
-    """The most epochs that fit the seconds, at least one and at most those of the settings."""
+    """Return the most epochs that fit the seconds.
+
+    At least one and at most those of the settings.
+    """
     each = throughput.epoch(
         refresh_epochs=config.batches.refresh_epochs, every_epochs=config.validation.every_epochs
     )
@@ -68,7 +71,7 @@ def within_budget(
     spent: float,
     user_keys: Collection[str] = (),
 ) -> tuple[RunConfig, str]:
-    """The settings with as many epochs as fit a budget, and the reason.
+    """Return the settings with as many epochs as fit a budget, and the reason.
 
     Args:
         config: With the most epochs that are wanted.

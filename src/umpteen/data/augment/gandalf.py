@@ -22,7 +22,7 @@ DELTA = 0.1
 def label_targets(
     targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: G_jl / G_jj where that is above delta (0.1), with G = y^T y.
+    """Compute target l of label j: G_jl / G_jj where that is above delta (0.1), with G = y^T y.
 
     It is the share of j's queries that have l as well. A label without queries has itself alone.
     """

@@ -22,7 +22,9 @@ DELTA = 0.0
 def label_targets(
     targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: sigmoid(S_jl) where S_jl > delta (0), S = (P(l | j) + P(j | l)) / 2.
+    """Compute target l of label j.
+
+    Sigmoid(S_jl) where S_jl > delta (0), S = (P(l | j) + P(j | l)) / 2.
 
     With delta 0 every pair of labels that ever come together is kept, which is several times what
     ``gandalf`` keeps. The label itself has 1, as in the other methods.

@@ -59,7 +59,7 @@ class LabelTargets(Protocol):
     def __call__(
         self, targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
     ) -> tuple[sp.csr_matrix, Dropped]:
-        """Soft targets of label texts.
+        """Compute soft targets of label texts.
 
         Args:
             targets: CSR (N, L) of the training queries, without filter pairs.
@@ -94,7 +94,7 @@ class Counts:
         """(L,) queries that count for each label, before any is drawn."""
 
     def blocks(self, labels: RowIndices) -> Iterator[tuple[slice, sp.csr_matrix, RowIndices]]:
-        """Counts of some labels, a block at a time.
+        """Yield counts of some labels, a block at a time.
 
         Args:
             labels: (R,) label rows, each once.
@@ -130,7 +130,7 @@ class Counts:
         self.dropped = Dropped(int(long.sum()), int(lengths[long].sum()), int(gone.sum()))
 
     def _drawn(self, labels: RowIndices) -> sp.csr_matrix:
-        """The queries of each label, (R, N); of frequent labels a random part."""
+        """Return the queries of each label, (R, N); of frequent labels a random part."""
         lists = self._by_label[labels]
         lengths = np.diff(lists.indptr).astype(np.int64)
         most = self._options.max_queries
@@ -161,7 +161,7 @@ class Counts:
 
 
 def with_own(values: sp.csr_matrix, labels: RowIndices) -> sp.csr_matrix:
-    """Targets (R, L) with exactly 1 where a row meets its own label, columns sorted.
+    """Return targets (R, L) with exactly 1 where a row meets its own label, columns sorted.
 
     Args:
         values: CSR (R, L); what it has at a row's own label is forgotten.
@@ -179,7 +179,7 @@ def with_own(values: sp.csr_matrix, labels: RowIndices) -> sp.csr_matrix:
 
 
 def thresholded(block: sp.csr_matrix, values: NDArray[np.float64], delta: float) -> sp.csr_matrix:
-    """The block's entries with new values, those above delta alone: CSR float32."""
+    """Return the block's entries with new values, those above delta alone: CSR float32."""
     keep = values > delta
     before = np.concatenate([[0], np.cumsum(keep)])
     offsets = before[block.indptr]
@@ -188,14 +188,14 @@ def thresholded(block: sp.csr_matrix, values: NDArray[np.float64], delta: float)
 
 
 def stack(blocks: list[sp.csr_matrix], n_labels: int) -> sp.csr_matrix:
-    """Blocks of rows as one matrix; no blocks make one without rows."""
+    """Stack blocks of rows; no blocks give a matrix without rows."""
     if not blocks:
         return sp.csr_matrix((0, n_labels), dtype=np.float32)
     return sp.csr_matrix(sp.vstack(blocks, format="csr"))
 
 
 def throttled(log: Callable[[str], None], what: str, *, seconds: float = 10.0) -> Progress:
-    """A function that is told of progress and says so every few seconds."""
+    """Return a function that is told of progress and says so every few seconds."""
     last = time.monotonic()
 
     def progress(done: int, total: int) -> None:
@@ -208,7 +208,7 @@ def throttled(log: Callable[[str], None], what: str, *, seconds: float = 10.0) -
 
 
 def _ones(targets: sp.csr_matrix) -> sp.csr_matrix:
-    """The same entries as int32 ones; entries that are stored as 0 do not count."""
+    """Return the same entries as int32 ones; entries that are stored as 0 do not count."""
     matrix = sp.csr_matrix(targets)
     if (matrix.data == 0).any():
         matrix = matrix.copy()

@@ -16,7 +16,9 @@ def strongest_neighbours(
     options: GraphOptions = GraphOptions(),  # noqa: B008 - frozen
     progress: Progress = lambda done, total: None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Each label's heaviest co-occurring labels, itself first, with weights that add up to 1.
+    """Return each label's heaviest co-occurring labels, itself first.
+
+    With weights that add up to 1.
 
     Args:
         targets: CSR (N, L) of the training queries, without filter pairs.

@@ -36,7 +36,7 @@ class Augmented:
     """Labels that were chosen but have nothing to read."""
 
     def sentences(self) -> list[str]:
-        """What was made and what was left out, for people."""
+        """Return what was made and what was left out, for people."""
         labels = self.sources < 0
         entries = np.diff(self.split.targets.indptr)[labels]
         mean = entries.mean() if len(entries) else 0.0
@@ -123,7 +123,7 @@ def augment(
 def choose_labels(
     counts: NDArray[np.int64], *, share: float, order: str = "random", seed: int = 17
 ) -> RowIndices:
-    """A share of the labels, ascending rows.
+    """Return a share of the labels, ascending rows.
 
     Args:
         counts: (L,) training queries of each label.
@@ -144,7 +144,7 @@ def choose_labels(
 
 
 def row_count(n_queries: int, n_labels: int, *, rows: str, share: float) -> int:
-    """How many rows ``augment`` gives, where every label has a text."""
+    """Return how many rows ``augment`` gives, where every label has a text."""
     n = max(1, round(share * n_labels)) if n_labels else 0
     return {"added": n_queries + n, "only": n, "sampled": n_queries}[rows]
 
@@ -172,7 +172,7 @@ def _label_split(train: Split, labels: LabelSet, rows: RowIndices, soft: sp.csr_
 def _pairs_of_same_text(
     train: Split, labels: LabelSet, rows: RowIndices, soft: sp.csr_matrix
 ) -> RowIndices:
-    """(M, 2) pairs of label rows that count neither way, from queries of the same title.
+    """Return (M, 2) pairs of label rows that count neither way, from queries of the same title.
 
     These are the queries' filter pairs, except the pair with the label itself, and their
     positives, where the row does not have them as targets: they must not become its negatives.
@@ -210,7 +210,7 @@ def _plain(text: str) -> str:
 
 
 def _join(first: Split, second: Split) -> Split:
-    """The queries of both, one after the other; ids where the first has them."""
+    """Return the queries of both, one after the other; ids where the first has them."""
     n = len(first)
     if not n and first.ids is None:
         second = Split(second.titles, second.targets, second.contents, None, second.filters)

@@ -12,7 +12,7 @@ from umpteen.types import RowIndices
 def label_targets(
     targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: 1 where l is j."""
+    """Compute target l of label j: 1 where l is j."""
     n = len(labels)
     shape = (n, targets.shape[1])
     progress(n, n)

@@ -23,7 +23,7 @@ BLOCK_VISITS = 1 << 24
 def label_targets(
     targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: visits of l over the most visits of any label, above delta (0.1).
+    """Compute target l of label j: visits of l over the most visits, above delta (0.1).
 
     A walk from j takes ``walk_steps`` steps; a step goes from the present label, or with
     probability ``restart`` from j, to one of its queries and on to one of that query's labels. With
@@ -55,7 +55,10 @@ class _Walker:
         self._options = options
 
     def visits(self, labels: RowIndices, first: int) -> sp.csr_matrix:
-        """How often a walk from each label came to each: CSR (R, L), at least one in each row."""
+        """Return how often a walk from each label came to each.
+
+        CSR (R, L), at least one in each row.
+        """
         steps, restart = self._options.walk_steps, self._options.restart
         rng = np.random.default_rng([self._options.seed, 0x3A, first])
         # A label without queries has nowhere to go: it is its own only visit.
@@ -80,7 +83,7 @@ class _Walker:
 def _one_of(
     starts: RowIndices, entries: np.ndarray, rows: RowIndices, rng: np.random.Generator
 ) -> RowIndices:
-    """One entry of each row, drawn evenly; every row has one."""
+    """Return one entry of each row, drawn evenly; every row has one."""
     lengths = starts[rows + 1] - starts[rows]
     drawn = (rng.random(len(rows)) * lengths).astype(np.int64)
     return entries[starts[rows] + drawn].astype(np.int64)

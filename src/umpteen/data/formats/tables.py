@@ -29,7 +29,7 @@ def read_tables(
     *,
     unit: Unit,
 ) -> Dataset:
-    """A data set from tables.
+    """Return a data set from tables.
 
     Args:
         path: The folder or file.
@@ -63,7 +63,7 @@ def read_tables(
 
 
 def _checked(file: Path, rows: TableRows) -> list[tuple[int, Record]]:
-    """All rows, with only the columns we read; the labels column must be there."""
+    """Return all rows, with only the columns we read; the labels column must be there."""
     wanted = {*FIELDS.title, FIELDS.content, FIELDS.id, FIELDS.labels, FIELDS.relevance}
     kept: list[tuple[int, Record]] = []
     for number, record in rows:

@@ -96,7 +96,7 @@ def assemble(
 def held_out(
     texts: Sequence[str], *, share: float, seed: int, may: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
-    """Which queries to test on; queries of the same text always go to the same side.
+    """Return which queries to test on; queries of the same text always go to the same side.
 
     Args:
         texts: The queries' texts; compared without case and with single spaces.
@@ -124,7 +124,7 @@ def held_out(
 
 
 def text_key(text: str) -> str:
-    """What two texts share when they differ in case and spacing alone.
+    """Return what two texts share when they differ in case and spacing alone.
 
     Example:
         >>> text_key("Heart  Failure ")

@@ -28,7 +28,7 @@ def build(
     seed: int = 0,
     log: Log = quiet,
 ) -> Dataset:
-    """Packages as queries ("name: short description"), the packages they ask for as labels.
+    """Return packages as queries ("name: short description"), the packages they ask for as labels.
 
     Every alternative of a relation counts, versions and architectures do not, and virtual packages
     (which no list describes) are left out. A package in several lists is taken from the first by
@@ -73,7 +73,7 @@ def build(
 
 
 def relation_names(relation: str) -> Iterator[str]:
-    r"""The package names of a relation field.
+    r"""Yield the package names of a relation field.
 
     Example:
         >>> list(relation_names("libc6 (>= 2.36), perl:any | mawk [amd64],\n foo"))
@@ -86,7 +86,7 @@ def relation_names(relation: str) -> Iterator[str]:
 
 
 def related_names(package: Package) -> list[str]:
-    """The distinct packages a package asks for, itself excluded."""
+    """Return the distinct packages a package asks for, itself excluded."""
     related = dict.fromkeys(
         name for field in RELATIONS for name in relation_names(package.fields.get(field, ""))
     )

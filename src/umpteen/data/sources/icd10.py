@@ -41,7 +41,7 @@ def build(
     seed: int = 0,
     log: Log = quiet,
 ) -> Dataset:
-    """Terms of the ICD-10-CM tables as queries, their codes and the codes above as labels.
+    """Return terms of the ICD-10-CM tables as queries, their codes and the codes above as labels.
 
     Queries are inclusion terms, "includes" notes and the terms of "excludes" notes that name the
     code they belong to; only such terms are ever tested, and never one that is word for word the
@@ -134,7 +134,7 @@ class _Queries:
                 self.add(term, known, may_test=False)
 
     def material(self) -> Material:
-        """What was added, in the order of the labels' table and then of first appearance."""
+        """Return what was added, in the order of the labels' table and then of first appearance."""
         keys = list(self.titles)
         return Material(
             ids=[f"term-{number}" for number in range(len(keys))],
@@ -148,7 +148,7 @@ class _Queries:
 def _hierarchy(
     table: Any, *, depth: int, highest: int
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The description of every code, and its labels from the highest down to the nearest."""
+    """Return the description of every code, and its labels from the highest down to the nearest."""
     names: dict[str, str] = {}
     chains: dict[str, list[str]] = {}
     for code in table.get_all_codes(with_dots=True):
@@ -166,7 +166,7 @@ def _hierarchy(
 
 
 def _level(code: str) -> int:
-    """Characters of a code; a block counts as 2 and a chapter as 1.
+    """Return characters of a code; a block counts as 2 and a chapter as 1.
 
     Example:
         >>> [_level(code) for code in ("9", "I20-I25", "I21", "I21.09")]
@@ -178,7 +178,7 @@ def _level(code: str) -> int:
 
 
 def _words(term: str) -> frozenset[str]:
-    """The words two terms share when they differ in order, number or words that say nothing.
+    """Return the words two terms share when they differ in order, number or words that say nothing.
 
     Example:
         >>> _words("Wax in ear") == _words("Ear wax NOS"), _words("Earache") == _words("ear wax")
@@ -199,7 +199,7 @@ def _terms(table: Any, names: Mapping[str, str]) -> Iterator[tuple[str, list[str
 
 
 def _references(notes: Iterable[str], names: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """The terms of exclusion notes, with the codes they point to.
+    """Yield the terms of exclusion notes, with the codes they point to.
 
     Example:
         >>> known = {"S62": "", "E00": ""}

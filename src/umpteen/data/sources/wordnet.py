@@ -71,7 +71,7 @@ def build(
     seed: int = 0,
     log: Log = quiet,
 ) -> Dataset:
-    """Synsets as queries ("lemmas: definition"), the synsets they point to as labels.
+    """Return synsets as queries ("lemmas: definition"), the synsets they point to as labels.
 
     A synset that is a label too is never an answer to itself; such pairs are filters.
 
