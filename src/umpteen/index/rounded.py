@@ -91,7 +91,7 @@ class RoundedIndex:
         return {**self.exact.describe(), "first_pass": "bfloat16"}
 
     def _full_scores(self, queries: torch.Tensor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(B, K) inner products in float32."""
+        """Return (B, K) inner products in float32."""
         return pair_products(queries, self.exact.vectors, torch.from_numpy(rows)).numpy()
 
 
