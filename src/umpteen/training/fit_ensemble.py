@@ -95,6 +95,8 @@ def fit_ensemble_of_run(
         # Cross-validation fits on the models of folds; the weights are for the run's own model.
         own = stored.model
         model = replace(model, model=own.model, propensity=own.propensity)
+        # Folds of a cross-validation are fitted with models and counts of their own.
+        model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
         stored = replace(stored, model=model)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)
