@@ -168,7 +168,7 @@ def test_only_texts_are_accepted(model):
         model.predict(["a", 3])
     with pytest.raises(DataError, match="give one column of it"):
         model.predict({"text": ["a"]})
-    with pytest.raises(ConfigError, match="k is 0; ask for at least 1 label"):
+    with pytest.raises(ConfigError, match="k is 0; request at least 1 label"):
         model.predict("a", 0)
 
 

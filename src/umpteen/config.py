@@ -115,7 +115,8 @@ class PoolConfig:
 
     scope: str = "batch"
     """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks; ``bank`` takes
-    every label for the dual loss, with fresh vectors for the pool and remembered ones beside it."""
+    every label for the dual loss, with fresh vectors for the pool and those of the embedding bank
+    for the rest."""
     positives: int = 3
     """beta: positives drawn for each query."""
     negatives: int = 6
@@ -245,7 +246,7 @@ class AugmentConfig:
 
 @dataclass(frozen=True)
 class ExamplesConfig:
-    """The training queries that a run remembers, so that near ones can vote."""
+    """Training texts that are stored with their labels, for the kNN scorer."""
 
     kept: str = "auto"
     """``auto`` keeps them where there is an ensemble to use them; ``none`` keeps nothing."""
@@ -293,7 +294,8 @@ class RunConfig:
     ensemble: EnsembleConfig = EnsembleConfig()
     stage2: dict[str, Any] = field(default_factory=dict)
     """What a second stage has otherwise: some of the loss, pool, batches and train settings, and
-    ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""
+    ``model.label_init`` where label vectors are initialized again. Nothing for a run of one
+    stage."""
 
     def __post_init__(self) -> None:
         problems = broken_rules(self)

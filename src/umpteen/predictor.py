@@ -211,7 +211,7 @@ class Predictor:
             Rows, scores, ids and texts of the labels. Scores of the ensemble are probabilities.
 
         Raises:
-            ConfigError: If the model has no such head, or the head cannot do what is asked.
+            ConfigError: If the model has no such head, or the head does not support an option.
             DataError: If something else than texts was given.
         """
         batch = as_texts(texts)
@@ -245,7 +245,7 @@ class Predictor:
         """Rank the labels of one snapshot for encoded texts; see ``predict``."""
         name, left_out = self.require_head(head), tuple(without)
         if k < 1:
-            raise ConfigError(f"k is {k}; ask for at least 1 label")
+            raise ConfigError(f"k is {k}; request at least 1 label")
         if name == ENSEMBLE:
             assert self._ranker is not None
             top = self._ranker.rank(
@@ -389,13 +389,13 @@ class Predictor:
         order = np.argsort(~kept, axis=1, kind="stable")
         rows = np.take_along_axis(np.where(kept, top.rows, -1), order, 1)
         scores = np.take_along_axis(np.where(kept, top.scores, np.float32(-np.inf)), order, 1)
-        told = top.explanations
-        if told is not None:
-            told = [
+        explanations = top.explanations
+        if explanations is not None:
+            explanations = [
                 [entry for entry, keep in zip(line, mask, strict=False) if keep]
-                for line, mask in zip(told, kept.tolist(), strict=True)
+                for line, mask in zip(explanations, kept.tolist(), strict=True)
             ]
-        return TopK(rows, scores, top.labels, top.notes, told)
+        return TopK(rows, scores, top.labels, top.notes, explanations)
 
     def _require_ensemble(
         self, head: str, threshold: float | str | None, explain: bool, without: tuple[str, ...]

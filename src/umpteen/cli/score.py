@@ -1,4 +1,4 @@
-"""``umpteen score``: metrics of anybody's predictions. Parsing and printing only."""
+"""``umpteen score``: metrics of predictions from any source. Parsing and printing only."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def score(
     """Compute metrics of PREDICTIONS on a split of DATA.
 
     PREDICTIONS has one JSON line per query, {"labels": [ids, best first]}, plain or gzip, or -
-    for stdin; what `umpteen predict` writes is fine. An id that the data does not know is a miss.
+    for stdin; what `umpteen predict` writes is fine. An id that is not in the data counts as a
+    miss.
     """
     from umpteen import scoring
     from umpteen.data.dataset import Propensity

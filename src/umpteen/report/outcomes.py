@@ -33,7 +33,7 @@ HEAD_TITLES = {
 PLACES = 5
 """Predictions of a query that are shown and counted for labels."""
 _INSTEAD = "name the data with --data to score its test split instead"
-# A run does not know how many queries its data had nor the constants of its propensities.
+# A run stores neither the number of its queries nor the propensity constants.
 EXAMPLE_METRICS = tuple(name for name in DEFAULT_METRICS if not name.startswith("PS"))
 
 

@@ -1,4 +1,4 @@
-"""A study's file and the runs it asks for. Nothing is read of the data, nothing is trained."""
+"""The definition of a study: its TOML file and the runs it describes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study's file says."""
+    """A study, as its file defines it."""
 
     name: str
     presets: tuple[str, ...]

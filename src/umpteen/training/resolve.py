@@ -33,7 +33,7 @@ class ResolvedConfig:
     """Keys the user has set, which nothing may change."""
 
     def within(self, throughput: Throughput, *, minutes: float, spent: float) -> ResolvedConfig:
-        """Return the same with as many epochs as fit a time budget; see ``pace.within_budget``."""
+        """Limit the epochs to a time budget; see ``throughput.within_budget``."""
         config, reason = within_budget(
             self.config, throughput, minutes=minutes, spent=spent, user_keys=self.user_keys
         )
@@ -62,7 +62,7 @@ def resolve_config(
         config: The settings themselves, instead of preset, overrides and dataset.
 
     Returns:
-        Settings with open ones filled in; epochs do not know of the budget yet.
+        Settings with open ones filled in; epochs are not yet limited by the budget.
 
     Raises:
         ConfigError: If a setting is wrong, or the budget is none.

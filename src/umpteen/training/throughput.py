@@ -115,7 +115,7 @@ def measure_throughput(data: Dataset, config: RunConfig, *, device: str, cache: 
         cache: Where token stores are kept.
 
     Returns:
-        The pace.
+        The throughput.
     """
     place = choose_device(device)
     precision = choose_precision(config.train.precision, place)
