@@ -17,12 +17,12 @@ from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import DataError
 from umpteen.head_names import ENSEMBLE
-from umpteen.metrics import parse_all
+from umpteen.metrics import DEFAULT_METRICS, parse_all
 from umpteen.predictor import Predictor
 from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.thresholds import set_metrics
-from umpteen.scoring import DEFAULT, Report, score
+from umpteen.scoring import Report, score
 from umpteen.types import TopK
 
 
@@ -68,7 +68,7 @@ def evaluate(
     *,
     split: str = "test",
     head: str = "all",
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     tokens: TokenStore | None = None,
     without: Iterable[str] = (),
 ) -> Evaluation:
@@ -100,7 +100,7 @@ def evaluate(
     model = model.as_trained()
     matched = _match(data, split, model)
     part = matched.split
-    texts = part.texts(model.reading.text)
+    texts = part.texts(model.text_config.text)
     vectors = model.vectors(texts) if tokens is None else model.encoder.token_vectors(tokens)
     queries, snapshot = Queries(texts, vectors), model.snapshot()
     chosen = [metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k]

@@ -127,7 +127,7 @@ XC_CASES = {
     "not a pair": ("trn_X_Y.txt", "2 2\n0:1\n1\n", "line 3: '1' is not a pair label:relevance"),
     "negative": ("trn_X_Y.txt", "2 2\n0:1\n-1:1\n", "line 3: '-1:1' is not a pair"),
     "no number": ("trn_X_Y.txt", "2 2\n0:1\n1:x\n", "line 3: '1:x' is not a pair"),
-    "cut off": ("trn_X_Y.txt", "2 2\n0:1\n", "line 1: the first line declares 2 rows, but 1 follow"),
+    "cut off": ("trn_X_Y.txt", "2 2\n0:1\n", "first line declares 2 rows, but 1 follow"),
     "other labels": ("trn_X_Y.txt", "2 3\n0:1\n1:1\n", "line 1: the first line declares 3 labels"),
     "more texts": ("trn_X.txt", "x\ny\nz\n", "2 rows of labels, but trn_X.txt has 3 texts"),
     "no positives": ("trn_X_Y.txt", "2 2\n\n\n", "no row has any label"),

@@ -68,13 +68,13 @@ def test_every_prediction_is_consistent_with_one_revision(serving):
             seen.extend(check(answer.json(), writer, granted, gone, head))
 
     with concurrent.futures.ThreadPoolExecutor(N_READERS) as pool:
-        reading = [pool.submit(read, number) for number in range(N_READERS)]
+        text_config = [pool.submit(read, number) for number in range(N_READERS)]
         try:
             for n in range(N_ROUNDS):
                 writer.round(n)
         finally:
             done.set()
-        for each in reading:
+        for each in text_config:
             each.result()
     assert not failures
     counts = client.get("/metrics").text.splitlines()

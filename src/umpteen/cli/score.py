@@ -67,7 +67,11 @@ def score(
     from umpteen.data.formats import load_dataset
     from umpteen.metrics import parse_all
 
-    names = scoring.DEFAULT if metrics is None else [name for name in metrics.split(",") if name]
+    names = (
+        scoring.DEFAULT_METRICS
+        if metrics is None
+        else [name for name in metrics.split(",") if name]
+    )
     parse_all(names)  # a misspelt metric should not wait for the data
     data = load_dataset(data_path, format=data_format)
     truth = data[split]

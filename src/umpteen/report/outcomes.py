@@ -154,7 +154,7 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         heads=heads,
         split=split,
         of_data=data.name,
-        texts=part.texts(predictor.reading.text),
+        texts=part.texts(predictor.text_config.text),
         truth=truth,
         labels=predictor.labels,
         label_counts=data.label_counts,

@@ -13,7 +13,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a service; what a request may ask for at most is named ``most_...``."""
+    """Settings of a service; limits of a request are named ``max_...``."""
 
     run: str
     """The run folder, or a link to one."""
