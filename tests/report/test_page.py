@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from umpteen.data.labels import LabelSet
-from umpteen.errors import DataError, LabelMismatch, RunError
+from umpteen.errors import DataError, RunError
 from umpteen.evaluation import evaluate
 from umpteen.predictor import Predictor
 from umpteen.report import write_report

@@ -272,7 +272,7 @@ class Session:
     def _save_checkpoint(self) -> None:
         # A loss still under way may not be finite; it must be known before weights are kept.
         self._report(self.loop.watch.drain())
-        self.loop.settle()
+        self.loop.flush()
         finite = all(bool(weights.isfinite().all()) for weights in self.model.parameters())
         if any(self.ranks.highest(not finite)):
             raise TrainingStopped(
