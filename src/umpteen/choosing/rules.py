@@ -1,6 +1,6 @@
 """The rules of the default: facts in, a setting and the reason out, one function each.
 
-A rule is here because it was measured (docs/choosing.md says where) or because the present value
+A rule is here because it was measured (see docs/choosing.md) or because the present value
 cannot be right for the data at hand. Where neither holds, the preset's value stays.
 """
 
@@ -29,7 +29,7 @@ USUAL_SHARE = 0.03
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a rule says."""
+    """The settings that a rule chooses, with the reason."""
 
     reason: str
     """One sentence without a full stop."""

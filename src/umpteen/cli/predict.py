@@ -60,7 +60,7 @@ def predict(
     predictor = Predictor.load(run, device=device)
     if k is None:
         k = 10 if threshold is None else 20
-    lines = _texts(file, predictor.reading.text)
+    lines = _texts(file, predictor.text_config.text)
     while batch := list(islice(lines, TEXTS_AT_ONCE)):
         top = predictor.predict(
             batch, k, head=head, threshold=threshold, explain=explain, without=without

@@ -50,7 +50,7 @@ class TrainedExamples:
         return inverted_index(self.terms, MAX_POSTINGS if len(self) > MANY_TEXTS else None)
 
     def inverted_terms_on(self, device: torch.device) -> DeviceMatrix:
-        """The inverted index on a device; copied there once."""
+        """Return the inverted index on a device; copied there once."""
         found: DeviceMatrix | None = self.__dict__.get("_on_device")
         if found is None or found.values.device != device:
             found = DeviceMatrix.of(self.inverted_terms, device)
@@ -134,7 +134,7 @@ def digest_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
 
 
 def ones_like(targets: sp.csr_matrix) -> sp.csr_matrix:
-    """The same positives, all of relevance one."""
+    """Return the same positives, all of relevance one."""
     return sp.csr_matrix(
         (np.ones(targets.nnz, np.float32), targets.indices, targets.indptr), shape=targets.shape
     )
