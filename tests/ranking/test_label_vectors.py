@@ -74,9 +74,7 @@ def test_a_search_is_that_of_all_products(head, n_added, filters):
         np.testing.assert_allclose(top.scores, values, atol=1e-6)
 
 
-@pytest.mark.parametrize("gather_bytes", [1, 300, 1 << 20])
-def test_pair_scores_are_entries_of_the_product(gather_bytes, monkeypatch):
-    monkeypatch.setitem(module.GATHER_BYTES, "cpu", gather_bytes)
+def test_pair_scores_are_entries_of_the_product():
     vectors, added, everything = made(n_added=6)
     queries = unit(7, 2 * DIM, 3)
     rows = np.random.default_rng(5).integers(-1, len(everything), (7, 11))

@@ -1,6 +1,8 @@
 """Changes of a run: granted whole or refused whole, seen by every reader, never made twice."""
 
+import copy
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from umpteen.errors import DataError, LabelMismatch, NotWritten
 from umpteen.store import ChangeStore, NewLabel, text_digest
 from umpteen.store.change_store import FILE_NAME, WITNESS_NAME
 
-from .helpers import LABELS, facts, open_store
+from .helpers import LABELS, facts, make_run, open_store
 
 
 def test_a_run_without_changes_has_no_file(run):
@@ -158,6 +160,21 @@ def test_the_settings_of_the_file_are_those_that_are_promised(run):
     assert found == ["wal", 2, 1, 1, 0x756D7074]
 
 
+def test_any_path_will_do_and_a_copy_opens_its_own_connections(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "a run?mode=ro#%41 ä")
+    monkeypatch.chdir(run)
+    store = open_store(".")
+    store.retire_labels(["L1"])
+    monkeypatch.chdir(tmp_path)
+    for copied in (copy.deepcopy(store), pickle.loads(pickle.dumps(store))):
+        assert copied.retire_labels(["L2"]) in (0, 1)
+        assert copied.state().retired_ids == ["L1", "L2"]
+    assert store.state().retired_ids == ["L1", "L2"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [run.name]
+    state = pickle.loads(pickle.dumps(store.state()))
+    assert facts(state) == facts(store.state())
+
+
 def test_the_audit_trail_says_who_changed_what_and_when(run):
     store = open_store(run)
     store.add_labels([NewLabel("x", "new"), NewLabel("y", "newer")], who="ann")
@@ -167,6 +184,8 @@ def test_the_audit_trail_says_who_changed_what_and_when(run):
     assert (second.revision, second.kind, second.count, second.who) == (2, "retire", 1, "")
     assert first.time <= second.time
     assert store.audit_trail(limit=1) == [second]
+    store.restore_labels(["L1"], who="\ud800" + "x" * 1000)
+    assert store.audit_trail(limit=1)[0].who == "?" + "x" * 199
 
 
 def test_a_full_disk_refuses_and_forgets_nothing(run):

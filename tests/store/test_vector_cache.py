@@ -1,5 +1,7 @@
 """Cached vectors are used for exactly the texts and the model they were made from."""
 
+import os
+
 import numpy as np
 import pytest
 from hard_disks import no_room, not_allowed
@@ -95,6 +97,13 @@ def test_the_file_of_an_earlier_model_goes(run, store):
         cache.save(state, "labels", model, arrays(5))
         cache.save(state, "examples", model, arrays(7))
     assert len(list((run / "cache").iterdir())) == 2
+    old = run / "cache" / ".labels-ab.safetensors.0123abcd.tmp"
+    new = run / "cache" / ".labels-ab.safetensors.4567abcd.tmp"
+    for left in (old, new):
+        left.touch()
+    os.utime(old, (0, 0))
+    cache.save(state, "labels", "b", arrays(5))
+    assert (old.exists(), new.exists()) == (False, True)  # the new one may still be written
     assert cache.load(state, "labels", "b") is not None
 
 

@@ -20,9 +20,10 @@ PLACES = 20
 """Best candidates of a query that the calibration is fitted and judged on."""
 DECAY = 1.0
 """Ridge of the summed loss, toward the prior calibration."""
-QUERY_RIDGE = 100.0
-"""Further ridge of the standardized inputs of the shift, times ``prior_ridge``: few queries say
-little about inputs that differ between queries alone."""
+SLOPE_RIDGE, CONSTANT_RIDGE, QUERY_RIDGE = 30.0, 3.0, 100.0
+"""Further ridges of the slope, of the constant and, relative to their mean squares, of the other
+inputs of the shift; each times ``prior_ridge``. Few queries say little about inputs that differ
+between queries alone, and the candidates of one query err together."""
 MIN_SLOPE = 1e-9
 """Smallest slope: probabilities keep the order of the scores within a query."""
 MAX_LOGIT = 60.0
@@ -174,9 +175,10 @@ def fit_calibration(
     inputs = torch.cat([logs[queries, taken][:, None], given[queries]], dim=1).cpu().numpy()
     right = positive[queries, taken].cpu().numpy().astype(np.float64)
     center = np.array([prior.slope, *prior.shift])
+    further = QUERY_RIDGE * (inputs**2).mean(axis=0)
+    further[:2] = SLOPE_RIDGE, CONSTANT_RIDGE
+    ridge = decay + prior_ridge(int(shown.any(dim=1).sum())) * further
     # Scaling by the curvature at even odds makes huge and tiny inputs alike for the solver.
-    ridge = decay + QUERY_RIDGE * prior_ridge(int(shown.any(dim=1).sum())) * inputs.var(axis=0)
-    ridge[0] = decay
     scale = 1.0 / np.sqrt(0.25 * (inputs**2).sum(axis=0) + ridge)
 
     def loss(steps: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
+from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
 from umpteen.ranking.trained_examples import TrainedExamples
 from umpteen.store.state import Examples as StoredExamples
@@ -106,10 +108,14 @@ class Examples:
         """
         tops: list[TopK] = []
         if self.trained is not None:
-            scores = product(terms, self.trained.inverted_terms)
-            if self.replaced is not None:
-                scores.data[self.replaced[scores.indices]] = 0.0  # only positive ones are found
-            tops.append(TopK(*top_k_of_rows(scores, k)))
+            scores = product(terms, self._inverted_terms)
+            if self.replaced is not None:  # only positive scores are found
+                if isinstance(scores, DeviceScores):
+                    scores.values[:, torch.from_numpy(self.replaced)] = 0.0
+                else:
+                    scores.data[self.replaced[scores.indices]] = 0.0
+            rows, values = top_k_of_rows(scores, k)
+            tops.append(TopK(_on_host(rows), _on_host(values)))
         for block in self.terms.blocks:
             found, values = top_k_of_rows(product(terms, block.inverted), k)
             first = self.n_trained + block.start
@@ -179,6 +185,15 @@ class Examples:
         """Scale vectors to length one, for models that do not."""
         return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
 
+    @property
+    def _inverted_terms(self) -> sp.csr_matrix | DeviceMatrix:
+        """The inverted index of the training texts, where vectors are searched."""
+        assert self.trained is not None
+        device = torch.device(self.vectors.device)
+        if device.type == "cpu":
+            return self.trained.inverted_terms
+        return self.trained.inverted_terms_on(device)
+
     @cached_property
     def _all_label_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return self.stored.label_rows(0, self.n_corrections)
@@ -198,6 +213,10 @@ class Examples:
             return whole[positions]
         ones = np.ones(len(columns), np.float32)
         return sp.csr_matrix((ones, columns, offsets), shape=(len(positions), n_labels))
+
+
+def _on_host(values: Any) -> NDArray[Any]:
+    return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
 
 
 def vote_weights(near: TopK, neighbours: int, temperature: float) -> NDArray[np.float32]:

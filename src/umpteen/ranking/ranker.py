@@ -26,7 +26,7 @@ DEPTH = 40
 """Labels that each retriever proposes; k, where more are asked for."""
 TEXTS_AT_ONCE = {"cpu": 512, "cuda": 4096}
 """Texts of a block, which bounds the memory of a request."""
-SCRATCH_BYTES = 1 << 30
+SCRATCH_BYTES = 2 << 30
 """Of a GPU, for the dense scores of a lexical product."""
 
 
@@ -180,7 +180,8 @@ class EnsembleRanker:
         kind = "cuda" if queries.vectors.is_cuda else "cpu"
         if kind == "cpu":
             return TEXTS_AT_ONCE[kind]
-        return max(1, min(TEXTS_AT_ONCE[kind], SCRATCH_BYTES // (4 * max(1, snapshot.n_labels))))
+        columns = max(1, snapshot.n_labels, len(snapshot.examples))
+        return max(1, min(TEXTS_AT_ONCE[kind], SCRATCH_BYTES // (4 * columns)))
 
 
 def counts_of(rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:

@@ -21,7 +21,7 @@ ACCEPTED = 1e-3
 """A solution with a larger projected gradient counts as not converged."""
 PRIOR_QUERIES = 25.0
 """Queries at which the ridge toward a prior is 1."""
-PRIOR_FADE = 2.5
+PRIOR_FADE = 3.0
 """Exponent by which that ridge falls with the number of queries."""
 
 Loss = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
@@ -99,7 +99,7 @@ def prior_ridge(n_queries: int) -> float:
 
     Example:
         >>> [round(prior_ridge(n), 3) for n in (5, 25, 100, 2000)]
-        [55.902, 1.0, 0.031, 0.0]
+        [125.0, 1.0, 0.016, 0.0]
     """
     return (PRIOR_QUERIES / n_queries) ** PRIOR_FADE
 

@@ -11,11 +11,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 
 from umpteen.errors import RunError
+from umpteen.ranking.lexical.sparse_topk import DeviceMatrix, inverted_index
 from umpteen.ranking.text_snippets import TextSnippets
 
+MANY_TEXTS = 20_000
+"""Above this many texts the inverted index is pruned."""
+MAX_POSTINGS = 2000
+"""Texts of a term that a pruned index keeps: a term of more texts says little about any of them."""
 _TARGETS = ("targets_indices", "targets_indptr")
 _TERMS = ("terms_data", "terms_indices", "terms_indptr")
 
@@ -40,8 +46,16 @@ class TrainedExamples:
 
     @cached_property
     def inverted_terms(self) -> sp.csr_matrix:
-        """(V, M) the terms as an inverted index."""
-        return sp.csr_matrix(self.terms.T)
+        """(V, M) the terms as an inverted index; of many texts the largest values of a term."""
+        return inverted_index(self.terms, MAX_POSTINGS if len(self) > MANY_TEXTS else None)
+
+    def inverted_terms_on(self, device: torch.device) -> DeviceMatrix:
+        """The inverted index on a device; copied there once."""
+        found: DeviceMatrix | None = self.__dict__.get("_on_device")
+        if found is None or found.values.device != device:
+            found = DeviceMatrix.of(self.inverted_terms, device)
+            self.__dict__["_on_device"] = found
+        return found
 
     @property
     def n_bytes(self) -> int:

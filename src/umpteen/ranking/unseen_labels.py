@@ -162,47 +162,67 @@ def fit_unseen_weights(
     """
     own = inputs.double()
     mean, scale = _moments(own)
-    given = (own - mean) / scale
-    owners = hidden.nonzero()[:, 0]
-    right = positive & valid
-    per_query = right.sum(dim=1)
-    share = 1.0 / per_query.clamp_min(1).double()
-    total = max(1.0, float((per_query > 0).sum()))
-    wrong = valid & ~hidden & ~positive
-    scores = seen_scores.double()
-    rest = torch.where(wrong, scores, -torch.inf).logsumexp(dim=1).clamp_min(LOWEST)
-    fixed_right = right & ~hidden
-    fixed = torch.where(fixed_right, scores, torch.inf)
-    own_right = positive[hidden]
-    center = np.zeros(given.shape[1])
+    center = np.zeros(own.shape[1])
     if prior is not None:
         center = _converted(prior, mean.cpu().numpy(), scale.cpu().numpy())
         decay += prior_ridge(max(1, int((positive & hidden).any(dim=1).sum())))
+    part = HiddenLogit((own - mean) / scale, seen_scores.double(), hidden, positive, valid)
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        scored = given @ torch.from_numpy(weights).to(given.device)
-        others = torch.where(own_right, -torch.inf, scored)
-        best = rest.scatter_reduce(0, owners, others, "amax")
-        powers = torch.exp(others - best[owners])
-        sums = torch.exp(rest - best).index_add(0, owners, powers)
-        against = best + sums.log()
-        fixed_gap, own_gap = against[:, None] - fixed, (against[owners] - scored)[own_right]
-        value = (share * torch.nn.functional.softplus(fixed_gap).sum(dim=1)).sum()
-        own_share = share[owners[own_right]]
-        value = value + (own_share * torch.nn.functional.softplus(own_gap)).sum()
-        pull = own_share * torch.sigmoid(own_gap)
-        push = share * torch.sigmoid(fixed_gap).sum(dim=1)
-        push = push.index_add(0, owners[own_right], pull)
-        slopes = (push / sums)[owners] * powers
-        slopes[own_right] = -pull
+        value, gradient = part(weights)
         gap = weights - center
-        gradient = (slopes @ given).cpu().numpy() / total + 2 * decay * gap
-        return float(value) / total + decay * float(gap @ gap), gradient
+        return value + decay * float(gap @ gap), gradient + 2 * decay * gap
 
-    lower = [0.0] * (given.shape[1] - 1) + [None]
+    lower = [0.0] * (len(center) - 1) + [None]
     start = np.append(np.maximum(center[:-1], 0.0), center[-1])
     solution = minimize_convex(loss, start, name="weights of unseen labels", lower=lower)
     return UnseenWeights(mean.cpu().numpy(), scale.cpu().numpy(), solution.x, solution.converged)
+
+
+class HiddenLogit:
+    """Mean loss and gradient of ``fit_unseen_weights``, without ridge.
+
+    Args:
+        inputs: (H, U) standardized features of the hidden candidates, in row-major order.
+        seen_scores: (B, K) scores of the others.
+        hidden: (B, K) which candidates are hidden.
+        positive: (B, K) which are right.
+        valid: (B, K) which take part.
+    """
+
+    def __init__(
+        self, inputs: Tensor, seen_scores: Tensor, hidden: Tensor, positive: Tensor, valid: Tensor
+    ) -> None:
+        self.inputs = inputs
+        self.owners = hidden.nonzero()[:, 0]
+        self.right = positive[hidden]
+        per_query = (positive & valid).sum(dim=1)
+        n = max(1, int((per_query > 0).sum()))
+        self.mass = 1.0 / (per_query.clamp_min(1).double() * n)
+        wrong = valid & ~hidden & ~positive
+        masked = torch.where(wrong, seen_scores, -torch.inf)
+        self.wrong_seen = masked.logsumexp(dim=1).clamp_min(LOWEST)
+        self.right_seen = torch.where(positive & valid & ~hidden, seen_scores, torch.inf)
+
+    def __call__(self, weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the loss and its gradient."""
+        softplus, owners, right = torch.nn.functional.softplus, self.owners, self.right
+        scores = self.inputs @ torch.from_numpy(weights).to(self.inputs.device)
+        others = torch.where(right, -torch.inf, scores)
+        best = self.wrong_seen.scatter_reduce(0, owners, others, "amax")
+        powers = torch.exp(others - best[owners])
+        sums = torch.exp(self.wrong_seen - best).index_add(0, owners, powers)
+        against = best + sums.log()
+        seen_gap = against[:, None] - self.right_seen
+        own_gap, own_mass = (against[owners] - scores)[right], self.mass[owners[right]]
+        value = (self.mass * softplus(seen_gap).sum(dim=1)).sum()
+        value = value + (own_mass * softplus(own_gap)).sum()
+        pull = own_mass * torch.sigmoid(own_gap)
+        push = self.mass * torch.sigmoid(seen_gap).sum(dim=1)
+        push = push.index_add(0, owners[right], pull)
+        slopes = (push / sums)[owners] * powers
+        slopes[right] = -pull
+        return float(value), (slopes @ self.inputs).cpu().numpy()
 
 
 def _moments(inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -94,7 +94,7 @@ def fit_variant(
     if not len(data.candidates):
         calibration = prior_calibration(retrievers, data.labels_per_text)
         return Variant(weights, tail_boost or 0.0, calibration, {}, {})
-    scores = _cross_fitted_scores(data, retrievers, weights)
+    scores = _cross_fitted_scores(data, retrievers)
     rarity = data.propensity.log_inverse(data.candidates.counts.double())
     if tail_boost is None:
         chances = _cross_fitted_probabilities(data, retrievers, scores)
@@ -152,9 +152,7 @@ def _fit_weights(
     return fit_unseen(weights, candidates, positive, texts, seed=data.seed)
 
 
-def _cross_fitted_scores(
-    data: ValidationCandidates, retrievers: tuple[str, ...], whole: EnsembleWeights
-) -> Tensor:
+def _cross_fitted_scores(data: ValidationCandidates, retrievers: tuple[str, ...]) -> Tensor:
     """Score each query with weights that were fitted on the other folds."""
     candidates = data.candidates
     unseen = bool((candidates.valid & ~candidates.seen).any())

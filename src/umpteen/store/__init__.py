@@ -6,6 +6,18 @@
 from umpteen.store.change_store import ChangeStore
 from umpteen.store.checks import NewLabel, text_digest
 from umpteen.store.damage import Damage, DamageKind
-from umpteen.store.state import StoreState
+from umpteen.store.reader import AuditEntry
+from umpteen.store.state import Examples, StoreState
+from umpteen.store.vector_cache import VectorCache
 
-__all__ = ["ChangeStore", "Damage", "DamageKind", "NewLabel", "StoreState", "text_digest"]
+__all__ = [
+    "AuditEntry",
+    "ChangeStore",
+    "Damage",
+    "DamageKind",
+    "Examples",
+    "NewLabel",
+    "StoreState",
+    "VectorCache",
+    "text_digest",
+]

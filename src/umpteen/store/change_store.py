@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from umpteen.data.labels import LabelSet
 from umpteen.errors import NotWritten
@@ -40,11 +40,12 @@ class ChangeStore:
         tolerant: bool = False,
         busy_seconds: float = WRITE_BUSY_SECONDS,
     ) -> None:
-        self.path = Path(run) / FILE_NAME
+        self.path = Path(run).absolute() / FILE_NAME
         self.labels = labels
         self.read_only = read_only
         self.tolerant = tolerant
-        witness = Path(run) / WITNESS_NAME
+        self._busy_seconds = busy_seconds
+        witness = self.path.with_name(WITNESS_NAME)
         self.reader = Reader(self.path, witness, labels, tolerant=tolerant)
         self._writer = Writer(self.path, witness, labels, self.reader.poll, busy_seconds)
 
@@ -195,6 +196,19 @@ class ChangeStore:
             StoreDamaged: If the store is damaged.
         """
         return self._change(plan_examples(self.labels, texts, labels), who)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what opens the store again; connections stay behind."""
+        return {
+            "run": self.path.parent,
+            "labels": self.labels,
+            "read_only": self.read_only,
+            "tolerant": self.tolerant,
+            "busy_seconds": self._busy_seconds,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
     def close(self) -> None:
         """Close the connections; the store can be used again afterwards."""

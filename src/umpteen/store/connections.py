@@ -16,6 +16,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 Signature = tuple[int, ...]
+MAX_WAL_BYTES = 8 << 20
+"""Size the WAL is cut to when it starts again after a large change."""
 SYNCHRONOUS = "FULL"
 """A change is on the disk before it is granted."""
 
@@ -109,6 +111,7 @@ class Link:
             if self.writes:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+                connection.execute(f"PRAGMA journal_size_limit = {MAX_WAL_BYTES}")
             else:
                 connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -142,9 +145,11 @@ def _decode(raw: bytes) -> str:
 
 _LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
 _HELD: list[Link] = []
+_FORK_LOCK = threading.RLock()
 
 
 def _before_fork() -> None:
+    _FORK_LOCK.acquire()
     for link in list(_LINKS):
         link.lock.acquire()
         _HELD.append(link)
@@ -154,6 +159,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     while _HELD:
         _HELD.pop().lock.release()
+    _FORK_LOCK.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

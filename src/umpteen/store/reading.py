@@ -6,7 +6,7 @@ import contextlib
 import gc
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ Row = tuple[Any, ...]
 LABELS = "SELECT crc, seq, revision, id, text, content FROM labels"
 RETIREMENTS = "SELECT crc, row, revision, retired FROM retirements"
 EXAMPLES = "SELECT crc, seq, revision, digest, label_rows FROM examples"
+MAX_LOST_ROWS = 1_000_000
 _NO_EXAMPLE = (0, 0, 0, b"", b"")
 CHANGES = "SELECT crc, revision, kind, count, touched FROM changes"
 
@@ -87,6 +88,7 @@ def read_state(
     base = after if after is not None and known and after.revision < header.revision else None
     base = base if base is not None else StoreState.empty(trained)
     bad = BadRows()
+    header = _believable(connection, header, bad)
     added, lost = _read_labels(connection, base.added, header.n_labels, bad)
     retired = _read_retirements(connection, base.revision, header.n_retirements, bad)
     n_labels = len(trained) + len(added)
@@ -113,6 +115,23 @@ def salvage_header(connection: sqlite3.Connection, fingerprint: str) -> Header:
             (value,) = connection.execute(query).fetchone()
         counts.append(value if isinstance(value, int) else 0)
     return Header("", fingerprint, *counts)
+
+
+def _believable(connection: sqlite3.Connection, header: Header, bad: BadRows) -> Header:
+    """Return the header with counts that the tables can hold; a forged one could be endless."""
+    n_labels = _believable_count(connection, "labels", header.n_labels, bad)
+    n_examples = _believable_count(connection, "examples", header.n_examples, bad)
+    return replace(header, n_labels=n_labels, n_examples=n_examples)
+
+
+def _believable_count(connection: sqlite3.Connection, table: str, count: int, bad: BadRows) -> int:
+    last = None
+    with contextlib.suppress(sqlite3.DatabaseError):
+        (last,) = connection.execute(f"SELECT max(seq) FROM {table}").fetchone()
+    if not isinstance(last, int) or count <= last + 1 + MAX_LOST_ROWS:
+        return count
+    bad.add(table, count - last - 1)
+    return max(last + 1, 0)
 
 
 def lost_label_id(seq: int) -> str:

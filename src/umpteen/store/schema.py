@@ -118,7 +118,8 @@ def read_header(connection: sqlite3.Connection) -> Header:
     if row is None:
         raise BadStore("its header row is missing")
     header = Header(*row[:-1])
-    if row[-1] != header.crc:
+    counts = row[2:-1]
+    if row[-1] != header.crc or not all(isinstance(n, int) and n >= 0 for n in counts):
         raise BadStore("its header row fails its checksum")
     return header
 

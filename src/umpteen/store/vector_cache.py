@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -15,12 +16,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.files import atomic_file
+from umpteen.files import atomic_file, leftovers
 from umpteen.store.state import StoreState
 
 FOLDER = "cache"
 FORMAT = "1"
 GROWTH = 0.25
+LEFTOVER_SECONDS = 3600
 Kind = Literal["labels", "examples"]
 
 
@@ -95,12 +97,19 @@ class VectorCache:
             file = self._file(kind, model)
             with atomic_file(file) as temporary:
                 save_file(whole, temporary, metadata=about)
-            for other in self.folder.glob(f"{kind}-*.safetensors"):
-                if other != file:  # of a model that was there before
-                    other.unlink(missing_ok=True)
+            self._tidy(kind, file)
             return True
         except Exception:  # a full disk, say; vectors are then encoded again after a restart
             return False
+
+    def _tidy(self, kind: Kind, file: Path) -> None:
+        """Remove files of earlier models, and what a killed process left long ago."""
+        for other in self.folder.glob(f"{kind}-*.safetensors"):
+            if other != file:
+                other.unlink(missing_ok=True)
+        for other in leftovers(self.folder):
+            if time.time() - other.stat().st_mtime > LEFTOVER_SECONDS:
+                other.unlink(missing_ok=True)
 
     def _file(self, kind: Kind, model: str) -> Path:
         name = hashlib.sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:16]

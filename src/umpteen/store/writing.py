@@ -22,6 +22,8 @@ from umpteen.store.schema import (
 )
 from umpteen.store.state import ROW_TYPE
 
+MAX_WHO_CHARACTERS = 200
+
 
 @dataclass
 class Change:
@@ -188,6 +190,7 @@ def write_audit(
     packed = np.array(touched, ROW_TYPE).tobytes()
     crc = change_crc(revision, kind, len(touched), packed)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    who = who[:MAX_WHO_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
     connection.execute(
         "INSERT INTO changes (revision, crc, time, kind, count, who, touched) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",

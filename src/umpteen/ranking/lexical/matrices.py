@@ -29,7 +29,7 @@ def count_terms(
     counts = (starts[1:] - starts[:-1]).astype(np.float32)
     keys = keys[starts[:-1]]
     if shape[0] == 1:
-        indptr, indices = np.array([0, len(keys)], np.int32), keys
+        indptr, indices = np.array([0, len(keys)], np.int64), keys
     else:
         indptr = np.searchsorted(keys, np.arange(shape[0] + 1) * width)
         indices = keys % width
