@@ -37,14 +37,14 @@ def prepare_data(given: argparse.Namespace, folder: Path) -> None:
     """Tokens, targets and first token vectors in a file that every version can read."""
     from umpteen import load_dataset
     from umpteen.build import load_config, resolve_open_settings
-    from umpteen.training.parts import new_model
+    from umpteen.training.build import build_untrained_model
     from umpteen.training.prepare import prepare, training_splits
 
     changes = [f"data.text={given.text}", f"data.max_tokens={given.tokens}"]
     config = resolve_open_settings(load_config("unidec-frugal", changes))
     dataset = training_splits(load_dataset(given.data), config)
-    model, tokenizer = new_model(config, dataset)
-    data = prepare(dataset, config, tokenizer, cache=folder / "cache", say=lambda text: None)
+    model, tokenizer = build_untrained_model(config, dataset)
+    data = prepare(dataset, config, tokenizer, cache=folder / "cache", log=lambda text: None)
     targets = dataset["train"].filtered_targets()
     np.savez(
         folder / "data.npz",

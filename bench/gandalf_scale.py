@@ -90,7 +90,7 @@ def main() -> None:
                 "queries": args.queries,
                 "entries": int(targets.nnz),
                 "most_frequent": int(targets.getnnz(axis=0).max()),
-                "most_positives": int(targets.getnnz(axis=1).max()),
+                "max_positives": int(targets.getnnz(axis=1).max()),
                 "method": args.method,
                 "target_entries": int(found.nnz),
                 "seconds": round(time.perf_counter() - start, 1),

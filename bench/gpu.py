@@ -98,7 +98,7 @@ def unidec_job(setting: Setting, **changes: Any) -> Any:
 
     job = Job(labels=setting.sized(1_305_265), queries=setting.sized(2_250_000),
               encoder=ENCODER_SHAPES["distilbert"], positives=min(22, setting.sized(22, 2)),
-              batch=setting.sized(1098, 4), drawn=8, most_labels=setting.sized(3000, 9),
+              batch=setting.sized(1098, 4), drawn=8, max_labels=setting.sized(3000, 9),
               refresh_epochs=REFRESH_EPOCHS)  # fmt: skip
     return replace(job, **changes)
 

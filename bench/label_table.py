@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from umpteen.compute.row_codes import rounding_key
+from umpteen.compute.quantization import rounding_key
 from umpteen.compute.row_update import RowTable, StepNumbers, plain_update_, update_rows_
 
 KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}

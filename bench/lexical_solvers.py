@@ -4,20 +4,25 @@ import argparse
 import gzip
 import json
 import time
+from functools import partial
+from itertools import product as product_of
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
 from umpteen.ranking.lexical.lexical_ranker import LexicalRanker
+from umpteen.ranking.lexical.one_vs_rest import OneVsRest
+from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.lexical.ranker_training import LexicalConfig
 from umpteen.ranking.lexical.sparse_topk import look_up, product, prune_postings, top_k_of_rows
+from umpteen.ranking.lexical.vectorizer import Vectorizer
 
 
 def lines(path):
-    opened = gzip.open(path, "rt") if path.suffix == ".gz" else open(path)
-    with opened as handle:
-        return [json.loads(line) for line in handle]
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [json.loads(line) for line in data.decode().splitlines() if line]
 
 
 def read(folder, field="title"):
@@ -27,7 +32,7 @@ def read(folder, field="title"):
         labels = lines(folder / "labels.jsonl")
         place = {label["id"]: row for row, label in enumerate(labels)}
         train = lines(folder / "train.jsonl")
-        texts = [row["text"] for row in train]
+        texts = [f"{row['title']} {row['content']}" for row in train]
         own = [[place[i] for i in row["labels"]] for row in train]
         names, filters = [label["text"] for label in labels], np.zeros((0, 2), np.int64)
     else:
@@ -99,8 +104,12 @@ def postings(options):
           f"{ranker.weights.nnz:,} weights")  # fmt: skip
     queries = ranker.vectorizer.transform(held[0])
     single = [queries[i] for i in range(200)]
-    for limit in (1 << 30, 3000, 1000, 300, 100):
-        weights = prune_postings(ranker.weights, limit)
+    limits = [(1 << 30, 0.02), (3000, 0.02), (1000, 0.02), (500, 0.02), (300, 0.02)]
+    for limit, least in [*limits, (1 << 30, 0.1), (1 << 30, 0.3), (1000, 0.1), (1000, 0.3)]:
+        weights = ranker.weights.copy()
+        weights.data[np.abs(weights.data) < least] = 0.0
+        weights.eliminate_zeros()
+        weights = prune_postings(weights, limit)
         best = {"product": 1e9, "topk": 1e9, "lookup": 1e9, "one": 1e9}
         for _ in range(3):
             t0 = time.process_time()
@@ -119,16 +128,160 @@ def postings(options):
             best = {name: min(value, own[name]) for name, value in best.items()}
         values = measure(scores, held[1], held[2])
         values["stored"] = scores.nnz / len(rows)
-        show(f"max_postings {limit}:", values | {f"{n} us": v for n, v in best.items()})
+        show(
+            f"max_postings {limit}, min_weight {least}:",
+            values | {f"{n} us": v for n, v in best.items()},
+        )
+
+
+def reranked(options):
+    """Candidates of pruned postings, ranked by their exact scores."""
+    texts, targets, names, filters = read(options.data, options.field)
+    train, held = split(texts, targets, filters, options.held)
+    whole, _ = LexicalRanker.fit(
+        train[0], train[1], names, filters=train[2], seconds=options.seconds, log=print,
+        config=LexicalConfig(many_labels=1 << 30),
+    )  # fmt: skip
+    queries = whole.vectorizer.transform(held[0])
+    show("all postings:", measure(product(queries, whole.weights), held[1], held[2]))
+    for limit in (1000, 500, 300):
+        pruned = prune_postings(whole.weights, limit)
+        ranker = LexicalRanker(whole.vectorizer, pruned, whole.weights - pruned)
+        scores = product(queries, pruned)
+        rows, _ = top_k_of_rows(scores, 48)
+        spent = min(timed_call(partial(look_up, scores, rows)) for _ in range(3))
+        exact = ranker.look_up(queries, scores, rows)
+        took = min(timed_call(partial(ranker.look_up, queries, scores, rows)) for _ in range(3))
+        there = rows >= 0
+        at = np.nonzero(there)[0], rows[there]
+        again = sp.csr_matrix((exact[there], at), shape=scores.shape)
+        values = measure(again, held[1], held[2])
+        values |= {"terms": len(ranker.frequent_terms.terms)}
+        values |= {"look_up us": 1e6 * spent / len(rows), "exact us": 1e6 * took / len(rows)}
+        show(f"max_postings {limit}, exact scores:", values)
+
+
+def timed_call(function):
+    began = time.process_time()
+    function()
+    return time.process_time() - began
+
+
+def one_vs_rest(options):
+    """Our one-vs-rest against LinearSVC, on words and on words with characters."""
+    texts, targets, names, filters = read(options.data, options.field)
+    train, held = split(texts, targets, filters, options.held, options.limit)
+    kept = np.flatnonzero(np.asarray(train[1].sum(axis=0)).ravel() >= 1)
+    if options.labels:
+        kept = kept[np.random.default_rng(1).permutation(len(kept))[: options.labels]]
+    kept = np.sort(kept)
+    names = [names[i] for i in kept]
+    train = (train[0], train[1][:, kept], np.zeros((0, 2), np.int64))
+    held = (held[0], held[1][:, kept], np.zeros((0, 2), np.int64))
+    print(f"{len(train[0]):,} texts, {len(held[0]):,} held out, {len(kept):,} labels")
+    vectorizer = Vectorizer.fit([*train[0], *names])
+    for chars in options.chars:
+        for epochs, decay in product_of(options.epochs, options.decay):
+            config = OneVsRestConfig(
+                epochs=epochs, decay=decay, char_ngrams=bool(chars), min_texts=0
+            )
+            began = time.process_time()
+            fitted = OneVsRest.fit(
+                train[0], train[1], names, vectorizer=vectorizer, config=config, seconds=1e4,
+                log=print,
+            )  # fmt: skip
+            seconds = time.process_time() - began
+            scores = product(fitted.transform(held[0]), fitted.weights)
+            values = shifted(scores.toarray(), held, 50.0) | {"cpu s": seconds}
+            show(f"ours chars={chars} epochs={epochs} decay={decay}:", values)
+        if options.svc:
+            svc(fitted.transform(train[0]), fitted.transform(held[0]), train[1], held,
+                f"LinearSVC, our features, chars={chars}")  # fmt: skip
+    if options.peer:
+        sklearn_peer(train, held)
+
+
+def svc(inputs, asked, targets, held, name):
+    """One LinearSVC per label."""
+    from sklearn.svm import LinearSVC
+
+    began = time.process_time()
+    dense = np.zeros((asked.shape[0], targets.shape[1]), np.float32)
+    columns = sp.csc_matrix(targets)
+    for label in range(targets.shape[1]):
+        truth = np.zeros(inputs.shape[0], bool)
+        truth[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]] = True
+        if truth.all():
+            dense[:, label] = 1
+            continue
+        dense[:, label] = LinearSVC().fit(inputs, truth).decision_function(asked)
+    values = {"cpu s": time.process_time() - began}
+    show(f"{name}:", shifted(dense, held, 50.0) | values)
+
+
+def shifted(dense, held, by):
+    """Measure dense scores; ``by`` makes all of them positive."""
+    return measure(sp.csr_matrix(dense + np.float32(by)), held[1], held[2])
+
+
+def sklearn_peer(train, held):
+    """TfidfVectorizer of words 1-2 and characters 3-5 with LinearSVC."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_union
+
+    for kind in ("char_wb", "char"):
+        began = time.process_time()
+        union = make_union(
+            TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2),
+            TfidfVectorizer(sublinear_tf=True, ngram_range=(3, 5), min_df=2, analyzer=kind),
+        )
+        inputs = union.fit_transform(train[0])
+        asked = union.transform(held[0])
+        print(f"TfidfVectorizer {kind} {time.process_time() - began:.1f} s, {inputs.shape}")
+        svc(inputs, asked, train[1], held, f"TfidfVectorizer words 1-2, {kind} 3-5, LinearSVC")
+
+
+def vectorizers(options):
+    """Time of our vectorizer and of TfidfVectorizer with the same features."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = read(options.data, options.field)[0][: options.limit]
+    for pairs in (True, False):
+        words = (1, 2) if pairs else (1, 1)
+        theirs = TfidfVectorizer(
+            sublinear_tf=True, ngram_range=words, min_df=2, token_pattern=r"[^\W_]+"
+        )
+        t0 = time.process_time()
+        theirs.fit(texts)
+        t1 = time.process_time()
+        theirs.transform(texts)
+        t2 = time.process_time()
+        ours = Vectorizer.fit(texts, pairs=pairs)
+        t3 = time.process_time()
+        ours.transform(texts)
+        t4 = time.process_time()
+        single = [min(timed_call(partial(one.transform, [text])) for _ in range(3))
+                  for one in (theirs, ours) for text in texts[:100]]  # fmt: skip
+        values = {"fit s": t1 - t0, "transform s": t2 - t1, "one us": 1e6 * np.mean(single[:100])}
+        show(f"TfidfVectorizer words {words}, {len(theirs.vocabulary_):,} terms:", values)
+        values = {"fit s": t3 - t2, "transform s": t4 - t3, "one us": 1e6 * np.mean(single[100:])}
+        show(f"ours words {words}, {ours.size:,} terms:", values)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", choices=["postings"])
+    parser.add_argument("study", choices=["postings", "reranked", "one_vs_rest", "vectorizers"])
     parser.add_argument("data")
     parser.add_argument("--field", default="title")
     parser.add_argument("--held", type=float, default=0.1)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--limit", type=int, help="texts that are used")
+    parser.add_argument("--labels", type=int, help="labels that are used")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[3])
+    parser.add_argument("--decay", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--chars", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--peer", action="store_true", help="also TfidfVectorizer, LinearSVC")
+    parser.add_argument("--svc", action="store_true", help="also LinearSVC")
     options = parser.parse_args()
     globals()[options.study](options)
 

@@ -80,7 +80,7 @@ def casts(device: torch.device):
 def network_rows(name: str, n: int, repeats: int, device: torch.device) -> list[dict]:
     from umpteen.model.encoder import pad, to_device
     from umpteen.model.packed import packed_form
-    from umpteen.model.packed_forward import encode_packed, plan_packed
+    from umpteen.model.packed_forward import encode_packed, lay_out_packed
     from umpteen.model.transformer import TransformerEncoder
     from umpteen.types import Ragged
 
@@ -89,7 +89,7 @@ def network_rows(name: str, n: int, repeats: int, device: torch.device) -> list[
     network = encoder.network
     above = torch.randn(n, encoder.dim, device=device)
     form = packed_form(network)
-    planned = Ragged(tokens.ids, tokens.offsets, encoder.plan(tokens))
+    laid_out = Ragged(tokens.ids, tokens.offsets, encoder.layout(tokens))
     longer = Ragged(
         np.concatenate([tokens.ids, np.ones(32, np.int32)]),
         np.concatenate([tokens.offsets, tokens.offsets[-1:] + 32]),
@@ -104,14 +104,14 @@ def network_rows(name: str, n: int, repeats: int, device: torch.device) -> list[
         return ((hidden.float() * weights).sum(1) / weights.sum(1))[:n]
 
     def plain():
-        plan = plan_packed(form, tokens, fused=False)
-        return encode_packed(form, plan, pooling="mean", training=True, fused=False)
+        layout = lay_out_packed(form, tokens, fused=False)
+        return encode_packed(form, layout, pooling="mean", training=True, fused=False)
 
     ways = {
         "padded to 32": to_32,
         "grouped": lambda: encoder._padded(tokens),
         "packed": lambda: encoder(tokens),
-        "packed, planned": lambda: encoder(planned),
+        "packed, planned": lambda: encoder(laid_out),
     }
     if device.type == "cuda":
         ways["packed, no kernels"] = plain
@@ -132,7 +132,7 @@ def network_rows(name: str, n: int, repeats: int, device: torch.device) -> list[
         rows.append({"work": work, "code": how, "ms": milliseconds, "peak_gib": peak})
         if device.type == "cuda":
             rows[-1]["floor_ms"] = floor
-    rows += host_rows(name, encoder, tokens, planned, above, repeats, device)
+    rows += host_rows(name, encoder, tokens, laid_out, above, repeats, device)
     return rows
 
 
@@ -152,7 +152,7 @@ def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
     )
     ids, mask = (to_device(array, device) for array in pad(longer, np.arange(n + 1), pad_id=0))
     weights, mask = mask[:, :, None].float(), mask.long()
-    planned = Ragged(tokens.ids, tokens.offsets, encoder.plan(tokens))
+    laid_out = Ragged(tokens.ids, tokens.offsets, encoder.layout(tokens))
 
     def padded(network):
         hidden = network(input_ids=ids, attention_mask=mask)[0]
@@ -172,7 +172,7 @@ def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
         return stepping(lambda: padded(network))
 
     ways = {
-        "packed, planned": lambda: stepping(lambda: encoder(planned)),
+        "packed, planned": lambda: stepping(lambda: encoder(laid_out)),
         "padded to 32, on the device": lambda: stepping(lambda: padded(encoder.network)),
         "padded to 32, compiled": lambda: compiled(dynamic=False),
         "padded to 32, compiled, graphs": lambda: compiled(mode="reduce-overhead", dynamic=False),
@@ -197,10 +197,10 @@ def compiled_rows(name: str, n: int, repeats: int) -> list[dict]:
     return rows
 
 
-def host_rows(name, encoder, tokens, planned, above, repeats, device) -> list[dict]:
+def host_rows(name, encoder, tokens, laid_out, above, repeats, device) -> list[dict]:
     """What the host itself does: planning, and launching without waiting for the end."""
-    took, _ = timed(lambda: encoder.plan(tokens), repeats=repeats, device=device)
-    rows = [{"work": f"{name}, host", "code": "plan", "ms": took, "peak_gib": float("nan")}]
+    took, _ = timed(lambda: encoder.layout(tokens), repeats=repeats, device=device)
+    rows = [{"work": f"{name}, host", "code": "layout", "ms": took, "peak_gib": float("nan")}]
     if device.type != "cuda":
         return rows
     times = []
@@ -209,7 +209,7 @@ def host_rows(name, encoder, tokens, planned, above, repeats, device) -> list[di
         torch.cuda.synchronize()
         start = time.perf_counter()
         with casts(device):
-            vectors = encoder(planned)
+            vectors = encoder(laid_out)
         vectors.backward(above)
         times.append(1000 * (time.perf_counter() - start))
     took = statistics.median(times)
@@ -227,11 +227,11 @@ def piece_rows(n: int, repeats: int, device: torch.device) -> list[dict]:
     from umpteen.compute.fused_norm import add_norm
     from umpteen.compute.group_attention import group_attention
     from umpteen.compute.tile_attention import tile_attention
-    from umpteen.model.packed_plan import make_plan
+    from umpteen.model.packed_layout import make_layout
 
     tokens, rows = make_texts(n), []
-    tiled = make_plan(tokens, device, in_tiles=True)
-    grouped = make_plan(tokens, device, in_tiles=False)
+    tiled = make_layout(tokens, device, in_tiles=True)
+    grouped = make_layout(tokens, device, in_tiles=False)
     count, seed = len(tokens.ids), torch.tensor([7], device=device)
 
     def random(*shape, half=True):

@@ -2,10 +2,9 @@
 
     python bench/serve_faults.py RUN [--kills 200] [--seed 0]
 
-RUN is copied first. Clients add and retire labels and, where the run keeps a memory, add corrected
-examples, several at once, while the service is killed (SIGKILL) at a random moment; it is started
-again, and what the journals hold is compared with what was granted. A change that was sent and not
-answered may be there or not, but whole.
+RUN is copied first. Clients add and retire labels and add examples, several at once, while the
+service is killed (SIGKILL) at a random moment. It is started again, and the store is compared with
+what was granted. A change that was sent and not answered may be there or not, but whole.
 """
 
 import argparse
@@ -22,10 +21,8 @@ import threading
 import time
 from pathlib import Path
 
-from umpteen.answers.store import memory_journal
-from umpteen.live.book import LabelBook
-
 from umpteen.runs import RunFolder
+from umpteen.store import ChangeStore
 
 PER_CHANGE = 3
 
@@ -55,16 +52,16 @@ def post(port, path, body):
         connection.close()
 
 
-def client(port, name, seed, remembers, granted, unsure):
-    """Adds three labels at a time, remembers texts with them, retires some, until all is gone."""
+def client(port, name, seed, granted, unsure):
+    """Add three labels at a time, add examples, retire some, until the service is gone."""
     rng = random.Random(seed)
     for n in range(10**6):
         ids = [f"{name}-{n}-{part}" for part in range(PER_CHANGE)]
         labels = [{"id": label_id, "text": f"label {label_id}"} for label_id in ids]
         examples = [{"text": f"text {label_id}", "labels": ids} for label_id in ids]
         changes = [("add", "/v1/labels", {"labels": labels})]
-        if remembers and rng.random() < 0.5:
-            changes.append(("remember", "/v1/memory", {"examples": examples}))
+        if rng.random() < 0.5:
+            changes.append(("examples", "/v1/examples", {"examples": examples}))
         if rng.random() < 0.5:
             changes.append(("retire", "/v1/labels/retire", {"ids": ids}))
         for what, path, body in changes:
@@ -75,13 +72,19 @@ def client(port, name, seed, remembers, granted, unsure):
 
 
 def check(run, granted, unsure):
-    book = LabelBook.open(run)
-    tail = memory_journal(run, RunFolder(run).read_labels()[0].fingerprint).follow()
-    pairs = [pair for record in tail.records for pair in record["pairs"]]
+    store = ChangeStore.open(run, RunFolder(run).read_labels()[0])
+    state = store.state()
+    texts = store.example_texts(state.examples.digests)
+    labels = [state.example_label_ids(position) for position in range(len(texts))]
+    store.close()
     # An example counts with all of its labels or not at all.
-    whole = {pair["text"].removeprefix("text ") for pair in pairs if len(pair["labels"]) == 3}
-    assert len(whole) == len(pairs), "an example came twice, or without some of its labels"
-    sets = {"add": set(book.changes.added_rows), "remember": whole, "retire": book.changes.retired}
+    whole = {
+        text.removeprefix("text ")
+        for text, own in zip(texts, labels, strict=True)
+        if len(own) == PER_CHANGE
+    }
+    assert len(whole) == len(texts), "an example is there twice, or without some of its labels"
+    sets = {"add": set(state.added.ids), "examples": whole, "retire": set(state.retired_ids)}
     lost = [(what, ids) for what, ids in granted if not set(ids) <= sets[what]]
     half = [ids for what, ids in unsure if len(set(ids) & sets[what]) not in (0, PER_CHANGE)]
     assert not lost, f"lost: {lost[:3]}"
@@ -101,13 +104,11 @@ def main():
             given.run, Path(place) / "run", ignore=shutil.ignore_patterns("checkpoints")
         )
         granted, unsure = [], []
-        remembers = (run / "answers" / "memory").is_dir()
         for kill in range(given.kills):
             process, port = start(run)
             with concurrent.futures.ThreadPoolExecutor(4) as pool:
                 for name in "abcd":
-                    told = (f"{kill}{name}", rng.random(), remembers, granted, unsure)
-                    pool.submit(client, port, *told)
+                    pool.submit(client, port, f"{kill}{name}", rng.random(), granted, unsure)
                 time.sleep(rng.uniform(0.02, 0.8))
                 process.kill()
                 process.wait()

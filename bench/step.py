@@ -118,7 +118,7 @@ def our_loop(sizes: Sizes, data, device: torch.device, precision: str):
     options = {
         "positives_per_query": POSITIVES,
         "negatives_per_query": NEGATIVES,
-        "most_labels": sizes.pool,
+        "max_labels": sizes.pool,
     }
     if device.type == "cuda":
         maker = DeviceBatchMaker(
@@ -128,7 +128,7 @@ def our_loop(sizes: Sizes, data, device: torch.device, precision: str):
             device,
             seed=0,
             encode_labels=True,
-            plan=getattr(encoder, "plan", None),
+            layout=getattr(encoder, "layout", None),
         )
     else:
         pools = PoolBuilder(targets, filters, **options)
@@ -210,7 +210,7 @@ def run_ours(
 
 def parts_of_a_step(loop, device: torch.device, steps: int) -> dict[str, float]:
     """Batch making with nothing beside it, the host's work in a step, and the device's phases."""
-    plan = loop.plan()[:steps]
+    plan = loop.batch_rows()[:steps]
     making, host = [], []
     for step, rows in enumerate(plan):
         started = time.perf_counter()
@@ -312,7 +312,7 @@ def plain_batches(sizes: Sizes, data, device: torch.device, n: int) -> list:
         np.zeros((0, 2), np.int64),
         positives_per_query=POSITIVES,
         negatives_per_query=NEGATIVES,
-        most_labels=sizes.pool,
+        max_labels=sizes.pool,
     )
     maker = BatchMaker(queries, labels, pools, seed=0, encode_labels=True)
     maker.negatives = negatives

@@ -28,7 +28,7 @@ import scipy.sparse as sp
 
 QUERIES, LABELS, POSITIVES = 2_250_000, 1_305_265, 22
 VOCABULARY, FIRST_WORD, START, END = 30_522, 1000, 101, 102
-SHORTEST, LONGEST, MOST_POSITIVES = 3, 32, 50
+SHORTEST, LONGEST, MAX_POSITIVES = 3, 32, 50
 TOPIC_SIZE, EXPONENT = 200, 0.6
 OWN_TOPIC, OWN_WORDS = 0.8, 0.7
 """Shares of a query's labels that are of its topic, and of its tokens that are of its labels."""
@@ -68,7 +68,7 @@ def labels_of(rng: np.random.Generator, topics: np.ndarray, n_labels: int, mean:
     """Each query's labels: (B + 1,) offsets and the distinct labels of each, ascending."""
     n_topics = max(1, n_labels // TOPIC_SIZE)
     # Some are drawn twice: about one in twelve at this skew, more where labels are few.
-    wanted = np.clip(rng.poisson(mean * 1.125, len(topics)), 1, MOST_POSITIVES)
+    wanted = np.clip(rng.poisson(mean * 1.125, len(topics)), 1, MAX_POSITIVES)
     rows = np.repeat(np.arange(len(topics)), wanted)
     topic = topics[rows]
     anywhere = rng.random(len(rows)) >= OWN_TOPIC

@@ -104,7 +104,7 @@ def main() -> None:
 
             folder = RunFolder(run)
             settings = from_mapping(folder.read_settings(), source=str(folder.config))
-            fit_ensemble(folder, learned, settings, device="cpu", say=print, again=True)
+            fit_ensemble(folder, learned, settings, device="cpu", log=print, again=True)
         model = umpteen.Predictor.load(run, device="cpu")
         rows = {head: judge(model, split, len(learned.labels), head, args.text)
                 for head in model.heads}  # fmt: skip

@@ -82,7 +82,7 @@ def ours(data: Any, args: argparse.Namespace) -> Any:
         filters=train.filters,
         recipe=LexicalRecipe(seconds=args.seconds, **told),
         device=args.device,
-        say=lambda text: print(text, file=sys.stderr),
+        log=lambda text: print(text, file=sys.stderr),
     )
     seconds = [time.perf_counter() - wall, time.process_time() - cpu]
     weighted = lexical.words.weighted(data["test"].texts(args.text))

@@ -68,21 +68,21 @@ RENEE = {
 ROBERTA = "sentence-transformers/paraphrase-distilroberta-base-v2"
 
 
-def unidec(dim, size, positives, negatives, most_labels, **others):
-    return UNIDEC | CLASSIFIER | _batch(dim, size, positives, negatives, most_labels, others)
+def unidec(dim, size, positives, negatives, max_labels, **others):
+    return UNIDEC | CLASSIFIER | _batch(dim, size, positives, negatives, max_labels, others)
 
 
-def depsl(dim, size, positives, negatives, most_labels, **others):
-    return UNIDEC | _batch(dim, size, positives, negatives, most_labels, others)
+def depsl(dim, size, positives, negatives, max_labels, **others):
+    return UNIDEC | _batch(dim, size, positives, negatives, max_labels, others)
 
 
-def _batch(dim, size, positives, negatives, most_labels, others):
+def _batch(dim, size, positives, negatives, max_labels, others):
     return {
         "model.dim": dim,
         "batches.size": size,
         "pool.positives": positives,
         "pool.negatives": negatives,
-        "pool.most_labels": most_labels,
+        "pool.max_labels": max_labels,
         **{key.replace("__", "."): value for key, value in others.items()},
     }
 

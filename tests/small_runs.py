@@ -93,7 +93,7 @@ class StopAt:
         self.at = step
         self.said: list[str] = []
 
-    def say(self, text):
+    def log(self, text):
         self.said.append(text)
 
     def start(self, n_epochs, epoch):

@@ -96,7 +96,7 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
             {"pool": {"scope": "bank"}, "model": {"heads": ["classifier"]}},
             "model.heads must be dual, for pool.scope bank",
         ),
-        ({"pool": {"most_labels": 5, "least_labels": 6}}, "pool.least_labels must be at most"),
+        ({"pool": {"max_labels": 5, "min_labels": 6}}, "pool.min_labels must be at most"),
         ({"pool": {"scores": "fp8"}}, "pool.scores must be auto unless pool.scope is all or bank"),
         ({"model": {"label_init": "odds"}}, "model.label_init must be text or zeros unless"),
         ({"batches": {"search": "int8"}}, "batches.search must be auto, bfloat16 or float8"),

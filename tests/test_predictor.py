@@ -1,4 +1,4 @@
-"""The Python interface of the contract, heads against plain arithmetic, and damaged run folders."""
+"""The Python interface, heads against plain arithmetic, damaged run folders, and indexes."""
 
 import json
 import shutil
@@ -9,29 +9,22 @@ import torch
 from small_runs import fit, stop_at
 
 import umpteen
-from umpteen.errors import ConfigError, LabelMismatch, RunError, UmpteenError
+from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
 
 TEXTS = ["about red apple quite", "old river", "", "ünïcödé 日本 🎉", "blue " * 100]
 
 
 @pytest.fixture(scope="module")
-def small_run(tiny_data, tmp_path_factory):
-    run = tmp_path_factory.mktemp("predictor") / "run"
-    fit(tiny_data, run)
-    return run
-
-
-@pytest.fixture(scope="module")
-def model(small_run):
-    return umpteen.Predictor.load(small_run, device="cpu")
+def model(tiny_run):
+    return umpteen.Predictor.load(tiny_run, device="cpu")
 
 
 @pytest.fixture
-def run(small_run, tmp_path):
-    return shutil.copytree(small_run, tmp_path / "run")
+def run(tiny_run, tmp_path):
+    return shutil.copytree(tiny_run, tmp_path / "run")
 
 
-def test_the_python_block_of_the_contract_works_as_written(tiny_data_folder, tmp_path):
+def test_train_predict_evaluate_and_load_work_together(tiny_data_folder, tmp_path):
     data = umpteen.load_dataset(str(tiny_data_folder))
     small = tmp_path / "small.toml"
     small.write_text(
@@ -46,9 +39,16 @@ def test_the_python_block_of_the_contract_works_as_written(tiny_data_folder, tmp
     assert top.ids == [[data.labels.ids[row] for row in top.rows[0]]]
     assert top.texts == [[data.labels.titles[row] for row in top.rows[0]]]
     report = umpteen.evaluate(model, data, split="test")
-    assert set(report.heads) == {"dual", "classifier", "combined"}
+    assert set(report.heads) == {"dual", "classifier", "combined", "ensemble"}
     loaded = umpteen.Predictor.load(str(tmp_path / "run"))
     np.testing.assert_array_equal(loaded.predict(["some text"], k=5).rows, top.rows)
+    one = model.predict("some text", threshold="auto", explain=True)
+    assert len(one.explanations[0]) == len(one.ids[0])
+    model.save(tmp_path / "copy")
+    copied = umpteen.Predictor.load(tmp_path / "copy")
+    np.testing.assert_array_equal(copied.predict(["some text"], k=5).rows, top.rows)
+    with pytest.raises(RunError, match="exists; name a folder that does not"):
+        model.save(tmp_path / "copy")
 
 
 def test_lists_can_be_trained_on(tmp_path):
@@ -70,10 +70,10 @@ def test_a_text_alone_gets_the_vector_it_gets_among_others(model):
         torch.testing.assert_close(alone[0], wanted, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("head", ["dual", "classifier", "combined", None])
+@pytest.mark.parametrize("head", ["dual", "classifier", "combined"])
 def test_a_head_ranks_by_its_cosines(head, model):
     queries = model.vectors(TEXTS).numpy().astype(np.float64)
-    labels = np.asarray(model.label_vectors("combined"), np.float64)
+    labels = np.asarray(model.label_vectors.numpy("combined"), np.float64)
     part = {"dual": slice(0, 16), "classifier": slice(16, 32)}.get(head, slice(0, 32))
     scores = queries[:, part] @ labels[:, part].T
     top = model.predict(TEXTS, 40, head=head)
@@ -82,7 +82,7 @@ def test_a_head_ranks_by_its_cosines(head, model):
     assert np.abs(scores).max() <= (2 if part.stop - part.start == 32 else 1) + 1e-6
 
 
-def test_a_text_is_answered_the_same_alone_and_in_company(model):
+def test_a_text_gets_the_same_labels_alone_and_among_others(model):
     together = model.predict(TEXTS, 5)
     for place, text in enumerate(TEXTS):
         alone = model.predict(text, 5)
@@ -97,58 +97,97 @@ def test_more_labels_than_there_are_is_filled_up(model):
     assert len(top.ids[0]) == len(top.texts[0]) == 40
 
 
-def test_excluded_pairs_are_not_returned(model):
-    best = model.predict(TEXTS[:2], 3)
-    again = model.predict(TEXTS[:2], 3, exclude=np.array([[1, best.rows[1, 0]]]))
+@pytest.mark.parametrize("head", ["combined", "ensemble"])
+def test_excluded_pairs_and_labels_that_are_not_allowed_are_not_returned(head, model):
+    best = model.predict(TEXTS[:2], 3, head=head)
+    again = model.predict(TEXTS[:2], 3, head=head, exclude=np.array([[1, best.rows[1, 0]]]))
     np.testing.assert_array_equal(again.rows[0], best.rows[0])
     np.testing.assert_array_equal(again.rows[1, :2], best.rows[1, 1:])
+    allowed = np.ones(40, bool)
+    allowed[best.rows.ravel()] = False
+    others = model.predict(TEXTS[:2], 3, head=head, allowed=allowed)
+    assert allowed[others.rows].all()
+    with pytest.raises(ValueError, match=r"allowed must be \(40,\) bool"):
+        model.predict(TEXTS[:2], 3, head=head, allowed=np.ones(41, bool))
 
 
-def test_one_index_at_a_time_gives_the_same_answers(model):
-    parts = (model.model, model.tokenizer, model.reading, model.labels, model._vectors)
-    lean = umpteen.Predictor(*parts, model.label_counts, lean=True)
+def test_one_index_at_a_time_gives_the_same_labels(model):
+    parts = (model.model, model.encoder.tokenizer, model.reading, model.labels)
+    vectors = model.label_vectors.numpy("combined")
+    lean = umpteen.Predictor(*parts, vectors, model.label_counts, low_memory=True)
     for head in (*model.vector_heads, *model.vector_heads):
-        mine, theirs = (one.search(one.vectors(TEXTS), 5, head=head) for one in (lean, model))
-        assert np.array_equal(mine.rows, theirs.rows)
-        assert list(lean._indexes) == [head]
+        ours, theirs = (each.predict(TEXTS, 5, head=head) for each in (lean, model))
+        np.testing.assert_array_equal(ours.rows, theirs.rows)
+        assert list(lean.label_vectors._indexes) == [head]
+
+
+def test_a_predictor_without_a_run_folder_refuses_changes(model):
+    parts = (model.model, model.encoder.tokenizer, model.reading, model.labels)
+    alone = umpteen.Predictor(*parts, model.label_vectors.numpy("combined"), model.label_counts)
+    changes = [
+        lambda: alone.add_labels({"N": "new"}),
+        lambda: alone.retire_labels(["L00"]),
+        lambda: alone.restore_labels(["L00"]),
+        lambda: alone.add_examples(["text"], [["L00"]]),
+    ]
+    for change in changes:
+        with pytest.raises(RunError, match="loaded from a run folder can be changed"):
+            change()
+    with pytest.raises(RunError, match="loaded from a run folder can be saved"):
+        alone.save("somewhere")
+    with pytest.raises(RunError, match="can be changed"):
+        model.as_trained().add_labels({"N": "new"})
+    assert alone.predict("red apple", 1).rows.shape == (1, 1)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_the_trained_table_stays_in_its_file(small_run, model):
-    there = umpteen.Predictor.load(small_run, device="cuda")
+def test_on_a_gpu_the_trained_table_stays_in_its_file(tiny_run, model):
+    there = umpteen.Predictor.load(tiny_run, device="cuda")
     assert there.model.log_scales.is_cuda
     assert there.model.label_vectors.device.type == "cpu"
-    parts = (there.model, there.tokenizer, there.reading, there.labels)
-    lean = umpteen.Predictor(*parts, model.label_vectors(), there.label_counts, lean=True)
-    lean._vectors = torch.from_numpy(lean._vectors)
-    wanted = model.search(model.vectors(TEXTS), 5, head="combined")
-    for one in (there, lean):
-        found = one.search(one.vectors(TEXTS), 5, head="combined")
+    parts = (there.model, there.encoder.tokenizer, there.reading, there.labels)
+    vectors = torch.from_numpy(model.label_vectors.numpy("combined"))
+    lean = umpteen.Predictor(*parts, vectors, there.label_counts, low_memory=True)
+    wanted = model.predict(TEXTS, 5, head="combined")
+    for each in (there, lean):
+        found = each.predict(TEXTS, 5, head="combined")
         np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-3, atol=1e-4)
-    assert lean.index("combined").vectors.device.type == "cpu"
+    assert lean.label_vectors.index("combined").vectors.device.type == "cpu"
 
 
-def test_no_text_gives_no_answer(model):
-    top = model.predict([], 5)
+@pytest.mark.parametrize("head", ["dual", "combined", "ensemble"])
+def test_no_text_gives_no_labels(head, model):
+    top = model.predict([], 5, head=head)
     assert top.rows.shape == top.scores.shape == (0, 5)
     assert top.ids == []
 
 
+def test_only_texts_are_accepted(model):
+    with pytest.raises(DataError, match=r"texts\[1\] is int, not text"):
+        model.predict(["a", 3])
+    with pytest.raises(DataError, match="give one column of it"):
+        model.predict({"text": ["a"]})
+    with pytest.raises(ConfigError, match="k is 0; ask for at least 1 label"):
+        model.predict("a", 0)
+
+
 def test_an_unknown_head_is_a_sentence(model):
-    with pytest.raises(ConfigError, match="has no head 'both'; it has: dual, classifier, combined"):
+    with pytest.raises(
+        ConfigError, match="has no head 'both'; it has: dual, classifier, combined, ensemble"
+    ):
         model.predict(["x"], head="both")
     with pytest.raises(ConfigError, match="has no head"):
         model.predict([], head="both")
 
 
-def test_the_best_and_the_last_model_can_be_told_apart(small_run, tiny_data):
-    names = json.loads((small_run / "models.json").read_text())
+def test_the_best_and_the_last_model_can_be_told_apart(tiny_run):
+    names = json.loads((tiny_run / "models.json").read_text())
     assert names["best"] != names["last"]
-    best, last = (umpteen.Predictor.load(small_run, which=which) for which in ("best", "last"))
+    best, last = (umpteen.Predictor.load(tiny_run, which=which) for which in ("best", "last"))
     assert not torch.equal(best.vectors(TEXTS), last.vectors(TEXTS))
     with pytest.raises(RunError, match="'worst'"):
-        umpteen.Predictor.load(small_run, which="worst")
+        umpteen.Predictor.load(tiny_run, which="worst")
 
 
 # -- damaged folders --------------------------------------------------------------------------
@@ -227,21 +266,24 @@ def add_index(run, about, head="combined"):
     from umpteen.index.exact import ExactIndex
 
     place = run / "index" / head
-    vectors = umpteen.Predictor.load(run, with_indexes=False).label_vectors(head)
+    vectors = umpteen.Predictor.load(run, with_indexes=False).label_vectors.numpy(head)
     ExactIndex.build(vectors[::-1].copy()).save(place / "index")
     (place / "about.json").write_text(json.dumps(about))
 
 
 def test_an_index_that_was_built_is_used_and_can_be_left_out(run):
     name = json.loads((run / "models.json").read_text())["best"].removeprefix("models/")
-    before = umpteen.Predictor.load(run).predict("red apple", 40).rows[0]
+
+    def combined(**options):
+        return umpteen.Predictor.load(run, **options).predict("red apple", 40, head="combined")
+
+    before = combined().rows[0]
     add_index(run, {"kind": "exact", "model": name})  # its labels are in reverse order
-    after = umpteen.Predictor.load(run).predict("red apple", 40).rows[0]
+    after = combined().rows[0]
     np.testing.assert_array_equal(np.sort(39 - after), np.sort(before))
     assert (39 - after == before).mean() > 0.9
     assert (after != before).any()
-    plain = umpteen.Predictor.load(run, with_indexes=False)
-    np.testing.assert_array_equal(plain.predict("red apple", 40).rows[0], before)
+    np.testing.assert_array_equal(combined(with_indexes=False).rows[0], before)
 
 
 def test_an_index_of_another_model_is_a_mismatch(run):
@@ -268,6 +310,6 @@ def test_a_damaged_index_is_a_sentence(about, run):
         umpteen.Predictor.load(run)
 
 
-def test_what_a_killed_index_command_left_is_passed_over(run):
+def test_leftovers_of_a_killed_index_command_are_ignored(run):
     (run / "index" / ".dual.0123abcd.tmp").mkdir(parents=True)
     assert umpteen.Predictor.load(run).predict("red apple", 1).rows.shape == (1, 1)

@@ -24,7 +24,7 @@ from umpteen.training.step import Losses
 STAGE_SECTIONS = ("model", "loss", "pool", "batches", "train")
 """What a second stage may change."""
 FIXED_IN_STAGES = {
-    "train": ("precision", "checkpoint_seconds", "label_storage", "label_moments", "label_place")
+    "train": ("precision", "checkpoint_seconds", "label_storage", "label_moments", "label_device")
 }
 DEFAULT_PRESET = "unidec-frugal"
 FRUGAL = ("bag", "convolution")
@@ -35,7 +35,9 @@ LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
 def load_config(
     preset: str = DEFAULT_PRESET, overrides: Sequence[str] = (), *, dataset: str | None = None
 ) -> RunConfig:
-    """The settings of a preset (or TOML file, or a run's config.json) with changes laid over them.
+    """Return the settings of a preset (or TOML file.
+
+    Or a run's config.json) with changes laid over them.
 
     Args:
         preset: A preset's name or a file.
@@ -64,7 +66,7 @@ def load_config(
 
 
 def stages(config: RunConfig) -> list[RunConfig]:
-    """The settings of each stage of a run: one, or two where there is a ``stage2``.
+    """Return the settings of each stage of a run: one, or two where there is a ``stage2``.
 
     Raises:
         ConfigError: If the second stage names what it cannot change, or is wrong in itself.
@@ -87,7 +89,7 @@ def stages(config: RunConfig) -> list[RunConfig]:
 
 
 def is_frugal(encoder: EncoderConfig) -> bool:
-    """Whether the encoder is one of ours, rather than a transformer's folder or hub name."""
+    """Return whether the encoder is one of ours, rather than a transformer's folder or hub name."""
     return encoder.name in FRUGAL
 
 
@@ -115,7 +117,7 @@ def resolve_open_settings(config: RunConfig) -> RunConfig:
 def build_encoder(
     config: EncoderConfig, texts: Iterable[str], *, generator: torch.Generator
 ) -> tuple[nn.Module, Any]:
-    """The encoder and its tokenizer.
+    """Return the encoder and its tokenizer.
 
     Args:
         config: Which, with open settings filled in.
@@ -147,7 +149,7 @@ def build_encoder(
 
 
 def in_chunks(encoder: nn.Module, tokenizer: Any, config: DataConfig) -> nn.Module:
-    """The encoder for texts of up to ``data.chunks`` chunks; itself where that is one."""
+    """Return the encoder for texts of up to ``data.chunks`` chunks; itself where that is one."""
     if config.chunks == 1:
         return encoder
     before, behind = special_tokens(tokenizer)
@@ -155,7 +157,7 @@ def in_chunks(encoder: nn.Module, tokenizer: Any, config: DataConfig) -> nn.Modu
 
 
 def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
-    """The model around an encoder."""
+    """Return the model around an encoder."""
     m = config.model
     return Model(
         encoder,
@@ -171,13 +173,13 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
         share_temperature=m.share_temperature,
         classifier_head=m.classifier_head,
         label_storage=config.train.label_storage,
-        label_side=m.label_side,
+        label_parametrization=m.label_parametrization,
         neighbours=m.neighbours,
     )
 
 
 def build_losses(config: LossConfig) -> Losses:
-    """The objectives and their weights."""
+    """Return the objectives and their weights."""
     return Losses(
         dual=_objective(config.dual, config.dual_options, "loss.dual_options"),
         classifier=_objective(

@@ -55,7 +55,7 @@ class ModelConfig:
     """``dual``, ``classifier``, or both."""
     classifier_head: str = "linear"
     """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
-    label_side: str = "free"
+    label_parametrization: str = "free"
     """What the classifier scores a label with: its ``free`` vector; ``text``: that and the head's
     vector of its text (DECAF); ``graph``: the text's and a mean over the free vectors of its
     neighbours in co-occurrence (ECLARE). With the last two free vectors start at zero."""
@@ -120,9 +120,9 @@ class PoolConfig:
     """beta: positives drawn for each query."""
     negatives: int = 6
     """eta: hard negatives drawn for each query."""
-    most_labels: int = 0
+    max_labels: int = 0
     """Cap on the pool; 0 for none."""
-    least_labels: int = 0
+    min_labels: int = 0
     """A smaller pool is filled up to this with labels drawn uniformly; 0 for none."""
     extra_positives: int = 0
     """Further positives per query for the classifier alone."""
@@ -186,7 +186,7 @@ class TrainConfig:
     """Label vectors are kept in ``fp32``, or in ``bf16`` with unbiased rounding: half of it."""
     label_moments: str = "fp32"
     """Their optimizer's moments: ``fp32``, or ``int8``, codes in a quarter of the memory."""
-    label_place: str = "device"
+    label_device: str = "device"
     """Where label vectors and moments are: ``device``, or ``host``, with a step's rows visiting."""
     threads: int = 0
     """CPU threads of a step; 0 takes all for a transformer, and half of them for a frugal encoder,
@@ -201,7 +201,7 @@ class ValidationConfig:
 
     share: float = 0.03
     """Share of the training queries held out where the data has no validation split; 0 for none."""
-    most: int = 2000
+    max_queries: int = 2000
     """Hold out at most this many."""
     every_epochs: int = 1
     """Epochs between validations."""
@@ -229,9 +229,9 @@ class AugmentConfig:
     """Of the labels to take."""
     order: str = "random"
     """Which labels a share takes: ``random`` ones, or the rarest first (``tail``)."""
-    most_positives: int = 1000
+    max_positives: int = 1000
     """Queries with more labels are left out of co-occurrence; 0 for no limit."""
-    most_queries: int = 10000
+    max_queries: int = 10000
     """Labels with more queries are counted on so many, drawn; 0 for no limit."""
     walk_steps: int = 400
     """Steps of each label's random walk."""

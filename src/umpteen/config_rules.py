@@ -27,7 +27,7 @@ CHOICES = {
     "augment.order": ("random", "tail"),
     "encoder.pooling": ("mean", "first"),
     "encoder.table": ("auto", "static", "random"),
-    "model.label_side": ("free", "text", "graph"),
+    "model.label_parametrization": ("free", "text", "graph"),
     "model.label_init": ("text", "zeros", "odds"),
     "pool.scope": ("batch", "all", "bank"),
     "pool.scores": ("auto", "fp32", "bf16", "fp8"),
@@ -36,7 +36,7 @@ CHOICES = {
     "train.precision": ("auto", "fp32", "bf16"),
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
-    "train.label_place": ("device", "host"),
+    "train.label_device": ("device", "host"),
     "examples.kept": ("auto", "none"),
     "ensemble.enabled": ("auto", "off"),
 }
@@ -54,14 +54,14 @@ ABOVE_0 = (
     "ensemble.min_queries", "ensemble.seconds",
 )  # fmt: skip
 AT_LEAST_0 = (
-    "seed", "pool.memory_mib", "pool.negatives", "pool.most_labels", "pool.least_labels",
+    "seed", "pool.memory_mib", "pool.negatives", "pool.max_labels", "pool.min_labels",
     "pool.extra_positives", "batches.cluster_size", "batches.first_refresh", "train.lr_labels",
     "train.weight_decay", "train.clip_norm", "train.threads", "train.checkpoint_seconds",
-    "validation.most", "validation.patience", "loss.bce", "augment.most_positives",
-    "augment.most_queries",
+    "validation.max_queries", "validation.patience", "loss.bce", "augment.max_positives",
+    "augment.max_queries",
 )  # fmt: skip
 NONE_OR_AT_LEAST_0 = ("train.lr_encoder", "train.lr_heads", "ensemble.tail_boost")
-SHARES = (
+FRACTIONS = (
     "loss.dual_share", "loss.dual_forward", "loss.classifier_forward", "train.warmup",
     "augment.share", "augment.restart", "augment.word_share",
 )  # fmt: skip
@@ -71,13 +71,13 @@ RANGES: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
     (ABOVE_0, "above 0", lambda value: value > 0),
     (AT_LEAST_0, "0 or more", lambda value: value >= 0),
     (NONE_OR_AT_LEAST_0, "0 or more", lambda value: value is None or value >= 0),
-    (SHARES, "between 0 and 1", lambda value: 0 <= value <= 1),
+    (FRACTIONS, "between 0 and 1", lambda value: 0 <= value <= 1),
     (BELOW_1, "at least 0 and below 1", lambda value: 0 <= value < 1),
 )
 
 
 def broken_rules(config: Any) -> list[str]:
-    """A sentence for every rule that the settings of a run break.
+    """Return a sentence for every rule that the settings of a run break.
 
     Args:
         config: A ``RunConfig``.
@@ -97,7 +97,7 @@ def broken_rules(config: Any) -> list[str]:
 
 
 def get(config: Any, key: str) -> Any:
-    """The value of a dotted key.
+    """Return the value of a dotted key.
 
     Example:
         >>> from umpteen.config import RunConfig
@@ -134,34 +134,34 @@ def _frozen(c: Any) -> Iterable[Problem]:
 
 
 def _label_vectors(c: Any) -> Iterable[Problem]:
-    classifier, side = "classifier" in c.model.heads, c.model.label_side
+    classifier, side = "classifier" in c.model.heads, c.model.label_parametrization
     plain = c.pool.scope == "batch" and not c.pool.extra_positives and not c.train.frozen
     if side != "free" and not (plain and classifier):
         rule = (
             "free unless there is a classifier, pool.scope is batch, pool.extra_positives is 0 and "
             "nothing is frozen"
         )
-        yield "model.label_side", side, rule
+        yield "model.label_parametrization", side, rule
     own = classifier and side == "free" and c.model.classifier_head == "linear"
     if c.model.label_init == "odds" and not (own and c.pool.scope == "all"):
         rule = (
-            "text or zeros unless there is a classifier with a head of its own, model.label_side "
-            "is free and pool.scope is all"
+            "text or zeros unless there is a classifier with a head of its own, "
+            "model.label_parametrization is free and pool.scope is all"
         )
         yield "model.label_init", "odds", rule
     free = classifier and side == "free" and c.pool.scope != "all"
-    if c.train.label_place == "host" and not free:
+    if c.train.label_device == "host" and not free:
         rule = (
-            "device unless there is a classifier with model.label_side free and pool.scope is not "
-            "all"
+            "device unless there is a classifier with model.label_parametrization free and "
+            "pool.scope is not all"
         )
-        yield "train.label_place", c.train.label_place, rule
+        yield "train.label_device", c.train.label_device, rule
 
 
 def _pool(c: Any) -> Iterable[Problem]:
-    most, least = c.pool.most_labels, c.pool.least_labels
+    most, least = c.pool.max_labels, c.pool.min_labels
     if most and least > most:
-        yield "pool.least_labels", least, f"at most pool.most_labels, {most}"
+        yield "pool.min_labels", least, f"at most pool.max_labels, {most}"
     if c.pool.scores != "auto" and c.pool.scope == "batch":
         yield "pool.scores", c.pool.scores, "auto unless pool.scope is all or bank"
 
@@ -197,7 +197,7 @@ RELATIONS = (_heads, _frozen, _label_vectors, _pool, _propensity, _augmentation,
 
 
 def refused_on_ranks(config: Any) -> str | None:
-    """Why a run with these settings trains on one rank alone; None where several can.
+    """Return why a run with these settings trains on one rank alone; None where several can.
 
     Args:
         config: A ``RunConfig``.
@@ -210,15 +210,15 @@ def refused_on_ranks(config: Any) -> str | None:
             f"several ranks mix no queries (augment.method={config.augment.method}); "
             "train with one rank"
         )
-    if config.train.label_place == "host":
+    if config.train.label_device == "host":
         return (
-            "several ranks keep their label vectors on their devices (train.label_place=host); "
+            "several ranks keep their label vectors on their devices (train.label_device=host); "
             "leave it out, since each rank holds a part of them"
         )
-    if config.model.label_side != "free":
+    if config.model.label_parametrization != "free":
         return (
-            f"several ranks train no label vectors with texts (model.label_side="
-            f"{config.model.label_side}); train with one rank"
+            f"several ranks train no label vectors with texts (model.label_parametrization="
+            f"{config.model.label_parametrization}); train with one rank"
         )
     if config.stage2 or config.train.frozen:
         return (

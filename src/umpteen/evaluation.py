@@ -136,7 +136,7 @@ def evaluate(
 
 
 def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
-    """Bring a split into the label rows of a run; unknown labels get rows behind them."""
+    """Bring a split into the label rows of a run; unknown labels get further rows."""
     whole = split not in data and len(data.splits) == 1
     part = _only(data) if whole else data[split]
     same = list(data.labels.ids) == list(model.labels.ids)
@@ -165,7 +165,10 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
 
 
 def _rows_in(ours: LabelSet, theirs: LabelSet, part: Split) -> tuple[NDArray[np.int64], int]:
-    """(L',) our row of each of their labels; unknown ones with positives follow ours, others -1."""
+    """Return (L',) our row of each of their labels.
+
+    Unknown ones with positives follow ours, others -1.
+    """
     known = ours.rows
     rows = np.array([known.get(label_id, -1) for label_id in theirs.ids], np.int64)
     used = np.zeros(len(rows), np.bool_)

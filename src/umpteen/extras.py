@@ -32,5 +32,5 @@ def require(module: str, *, extra: str) -> ModuleType:
 
 
 def installed(module: str) -> bool:
-    """Whether a top-level module could be imported, without importing it."""
+    """Return whether a top-level module could be imported, without importing it."""
     return importlib.util.find_spec(module) is not None

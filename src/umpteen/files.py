@@ -74,7 +74,7 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def leftovers(folder: str | Path) -> list[Path]:
-    """What a killed process left under temporary names directly in a folder."""
+    """Return temporary files that a killed process left directly in a folder."""
     folder = Path(folder)
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(place for place in found if _LEFTOVER.fullmatch(place.name))
@@ -136,6 +136,6 @@ def read_json(path: str | Path, *, error: type[UmpteenError] = UmpteenError) -> 
 
 
 def digest(path: str | Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

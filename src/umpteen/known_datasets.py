@@ -19,7 +19,7 @@ TABLES = ("defaults", "presets")
 
 
 def dataset_names() -> list[str]:
-    """The data sets that the package has settings for."""
+    """Return the data sets that the package has settings for."""
     folder = resources.files("umpteen").joinpath("presets", "datasets")
     return sorted(
         f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
@@ -27,7 +27,7 @@ def dataset_names() -> list[str]:
 
 
 def dataset_text(name: str) -> str:
-    """The TOML of a data set; names are the data sets' own in small letters.
+    """Return the TOML of a data set; names are the data sets' own in small letters.
 
     Raises:
         ConfigError: If there is none of that name.
@@ -43,7 +43,7 @@ def dataset_text(name: str) -> str:
 
 
 def around_preset(values: Mapping[str, Any], preset: str, dataset: str) -> dict[str, Any]:
-    """A preset's values with a data set's settings below and above them.
+    """Return a preset's values with a data set's settings below and above them.
 
     Args:
         values: What the preset says.
@@ -63,7 +63,7 @@ def around_preset(values: Mapping[str, Any], preset: str, dataset: str) -> dict[
 
 
 def lay_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values, those above before those below.
+    """Return nested values, those above before those below.
 
     Example:
         >>> lay_over({"train": {"epochs": 1, "warmup": 0.1}}, {"train": {"epochs": 2}})

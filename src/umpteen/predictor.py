@@ -347,7 +347,7 @@ class Predictor:
     def thresholds(
         self, threshold: float | str, snapshot: Snapshot, without: Iterable[str] = ()
     ) -> NDArray[np.float64]:
-        """(labels,) the probability from which on each label is returned.
+        """Return (labels,) the probability from which on each label is returned.
 
         Raises:
             ConfigError: If it is no probability, ``auto`` or ``groups``.

@@ -15,7 +15,7 @@ from umpteen.errors import ConfigError
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A closing sentence that names the nearest known word, or nothing.
+    """Return a closing sentence that names the nearest known word, or nothing.
 
     Example:
         >>> suggest("softmx", ["bce", "softmax"])

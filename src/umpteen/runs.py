@@ -58,7 +58,7 @@ class RunFolder:
         self.ensemble = self.path / "ensemble"
 
     def require(self) -> RunFolder:
-        """This folder, if it holds a run.
+        """Return this folder if it holds a run.
 
         Raises:
             RunError: If it does not.
@@ -84,7 +84,7 @@ class RunFolder:
             )
 
     def read_settings(self) -> dict[str, Any]:
-        """The settings the run was started with.
+        """Return the settings the run was started with.
 
         Raises:
             RunError: If this is no run, or they are damaged.
@@ -103,7 +103,7 @@ class RunFolder:
         return count if isinstance(count, int) else 0
 
     def propensity(self) -> Propensity | None:
-        """The propensity constants the run was told, or None: those of the data count."""
+        """Return the propensity constants the run was told, or None: those of the data count."""
         about = self.read_settings().get("data")
         about = about if isinstance(about, dict) else {}
         a, b = about.get("propensity_a"), about.get("propensity_b")
@@ -116,7 +116,7 @@ class RunFolder:
             self.path.rmdir()
 
     def model(self, which: str = "best") -> Path:
-        """The folder of the best or the last model.
+        """Return the folder of the best or the last model.
 
         Raises:
             RunError: If no model has been written yet.
@@ -161,7 +161,7 @@ class RunFolder:
         write_columns(self.path / "labels.columns", self.path / "labels.jsonl", labels, counts)
 
     def read_labels(self, fingerprint: str | None = None) -> tuple[LabelSet, NDArray[np.int64]]:
-        """The label set and the labels' training counts.
+        """Return the label set and the labels' training counts.
 
         Args:
             fingerprint: What the set must be, where that is known.
@@ -210,7 +210,10 @@ def _parsed(text: str) -> tuple[LabelSet, NDArray[np.int64]]:
 
 @contextlib.contextmanager
 def _no_garbage() -> Iterator[None]:
-    """While many objects are made that all stay: looking for garbage among them takes as long."""
+    """Pause garbage collection while many lasting objects are made.
+
+    Looking for garbage among them takes as long.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -52,7 +52,7 @@ class Report:
     """Places per query that were given; beyond them everything is a miss."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for a JSON document."""
+        """Return plain values for a JSON document."""
         return {
             "metrics": dict(self.values),
             "propensity": asdict(self.propensity),
@@ -178,7 +178,7 @@ def _read_lines(handle: IO[bytes], name: str) -> Generator[bytes, None, None]:
 
 
 def _parse_line(line: bytes) -> list[str]:
-    """The ids of one line; a ValueError says what is wrong with it."""
+    """Return the ids of one line; a ValueError says what is wrong with it."""
     if not line.strip():
         raise ValueError('an empty line; write {"labels": []} where there is no prediction')
     try:

@@ -24,7 +24,7 @@ WITH_GANDALF = "gandalf-"
 
 
 def from_mapping(values: Mapping[str, Any], *, source: str) -> RunConfig:
-    """A config from nested values; everything wrong is reported at once.
+    """Return a config from nested values; everything wrong is reported at once.
 
     Args:
         values: Sections and keys, as a TOML file holds them.
@@ -47,7 +47,7 @@ def from_mapping(values: Mapping[str, Any], *, source: str) -> RunConfig:
 
 
 def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Nested values with ``section.key=value`` strings laid over them.
+    """Apply ``section.key=value`` strings to nested values.
 
     Example:
         >>> with_overrides({"train": {"epochs": 3}}, ["train.epochs=5", "seed=1"])
@@ -69,7 +69,7 @@ def with_overrides(values: Mapping[str, Any], overrides: Iterable[str]) -> dict[
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """The values of a preset by name, or of a TOML file (or a run's config.json) by path.
+    """Return the values of a preset by name, or of a TOML file (or a run's config.json) by path.
 
     ``gandalf-NAME`` is the preset NAME with label texts as training rows.
 
@@ -94,7 +94,7 @@ def read_preset(name: str) -> dict[str, Any]:
 
 
 def preset_names() -> list[str]:
-    """The presets that come with the package."""
+    """Return the presets that come with the package."""
     folder = resources.files("umpteen").joinpath("presets")
     return sorted(
         f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
@@ -102,7 +102,7 @@ def preset_names() -> list[str]:
 
 
 def to_json(config: RunConfig) -> dict[str, Any]:
-    """The config as JSON values."""
+    """Return the config as JSON values."""
     return dataclasses.asdict(config)
 
 
@@ -123,7 +123,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    """A TOML value; anything that is none is a string."""
+    """Return a TOML value; anything that is none is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

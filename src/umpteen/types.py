@@ -5,11 +5,17 @@ Arrays only, no behaviour that needs a model, and no torch at import.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+RowIndices = NDArray[np.int64]
+"""(N,) positions of queries or labels."""
+Log = Callable[[str], None]
+"""Receives progress lines."""
 
 
 class NamesLabels(Protocol):
@@ -36,8 +42,8 @@ class Ragged:
     """(T,) token ids of all texts, in order; NumPy, or a tensor on the model's device."""
     offsets: Any
     """(B + 1,) where each text starts, NumPy; the last entry is T."""
-    plan: Any = None
-    """What the encoder's own ``plan`` made of these tokens beforehand, where it has one."""
+    layout: Any = None
+    """What the encoder's own ``layout`` made of these tokens beforehand, where it has one."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -74,7 +80,7 @@ class Positives:
         return len(self.rows)
 
     def transposed(self) -> Positives:
-        """The same pairs seen from the candidates."""
+        """Return the same pairs seen from the candidates."""
         return Positives(self.cols, self.rows, self.targets)
 
 
@@ -117,7 +123,7 @@ class TopK:
         return [[names[row] for row in line if row >= 0] for line in self.rows.tolist()]
 
     def cut(self, k: int) -> TopK:
-        """The first k places."""
+        """Return the first k places."""
         told = self.explanations
         shown = None if told is None else [line[:k] for line in told]
         return TopK(self.rows[:, :k], self.scores[:, :k], self.labels, self.notes, shown)

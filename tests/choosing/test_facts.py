@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from umpteen.choosing.facts import look_at
+from umpteen.choosing.facts import measure_facts
 from umpteen.data.dataset import Dataset, Split, targets_from_rows
 from umpteen.data.labels import LabelSet
 from umpteen.model.frugal.tables import train_tokenizer
@@ -20,7 +20,7 @@ def data_of(texts, rows, titles, *, ids=None, test=None):
 
 def facts(data, **options):
     given = {"text": "all", "tokenizer": None, "encoder": "bag"}
-    return look_at(data, **(given | {"least_held": 50} | options))
+    return measure_facts(data, **(given | {"min_validation": 50} | options))
 
 
 def test_counts_are_those_of_train():
@@ -29,7 +29,7 @@ def test_counts_are_those_of_train():
     found = facts(data)
     assert found.queries == 4
     assert found.validation == 0
-    assert found.least_held == 50
+    assert found.min_validation == 50
     assert found.spare == 2  # those of label 0 alone, which the first query keeps
 
 

@@ -22,7 +22,7 @@ SHORT = Facts(
     length_99=17,
     validation=0,
     spare=2000,
-    least_held=50,
+    min_validation=50,
     encoder="bag",
 )
 
@@ -101,8 +101,8 @@ def test_small_data_holds_out_what_a_fused_answer_needs(queries, expected):
     ("changes", "words"),
     [
         ({"spare": 49}, "at most 49 can be spared"),
-        ({"least_held": 65}, "needs 65"),
-        ({"least_held": 0}, "to choose the epoch"),
+        ({"min_validation": 65}, "needs 65"),
+        ({"min_validation": 0}, "to choose the epoch"),
     ],
 )
 def test_no_more_is_held_out_where_it_brings_no_fused_answer(changes, words):

@@ -24,7 +24,7 @@ def test_the_written_data_is_what_training_would_see(tiny_data_folder, tmp_path,
     assert "40 label texts as training rows" in result.stderr
     assert result.stdout == ""
     read, before = load_dataset(tmp_path / "out"), load_dataset(tiny_data_folder)
-    held = hold_out_validation(before, share=0.03, most=2000, seed=17)
+    held = hold_out_validation(before, share=0.03, max_queries=2000, seed=17)
     expected = augment(held["train"], before.labels, options=GraphOptions(delta=0.3))
     assert list(read["train"].titles) == list(expected.split.titles)
     np.testing.assert_array_equal(read["train"].targets.toarray(), expected.split.targets.toarray())
@@ -67,7 +67,7 @@ def test_what_a_format_cannot_hold_is_said(tiny_data_folder, tmp_path):
         (("--share", "2"), "augment.share must be between 0 and 1, not 2.0"),
         (("--method", "walks", "--walk-steps", "0"), "augment.walk_steps must be above 0"),
         (("--restart", "1.5"), "augment.restart must be between 0 and 1"),
-        (("--most-positives", "-3"), "augment.most_positives must be"),
+        (("--most-positives", "-3"), "augment.max_positives must be"),
         (("--validation-share", "2"), "validation.share must be"),
         (("--to", "pdf"), "format 'pdf' is not known"),
     ],

@@ -74,7 +74,7 @@ def test_a_failed_build_leaves_nothing(tmp_path):
 
 def test_a_source_of_ones_own_may_have_a_train_split_alone(tmp_path, monkeypatch):
     (tmp_path / "own_source_of_a_test.py").write_text(
-        "import umpteen\n\ndef build(say):\n"
+        "import umpteen\n\ndef build(log):\n"
         "    return umpteen.Dataset.from_lists(['a b', 'c'], [['x', 'y'], ['y']])\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -105,7 +105,7 @@ def test_every_source_is_in_the_help_with_its_defaults():
         for parameter in inspect.signature(
             resolve(SOURCES, name, kind="source")
         ).parameters.values():
-            if parameter.name == "say":
+            if parameter.name == "log":
                 continue
             assert PARAMETERS[parameter.name] in text
             if parameter.default is not None:

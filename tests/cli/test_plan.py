@@ -61,7 +61,10 @@ def test_a_second_stage_is_mentioned(umpteen_command):
     [
         ("ngame", "several ranks train neither a second stage nor a frozen encoder"),
         ("siamese", "several ranks train neither a second stage nor a frozen encoder"),
-        ("decaf", "several ranks train no label vectors with texts (model.label_side=text)"),
+        (
+            "decaf",
+            "several ranks train no label vectors with texts (model.label_parametrization=text)",
+        ),
     ],
 )
 def test_what_training_refuses_on_several_gpus_is_not_planned_for_them(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from umpteen.compute import row_update
-from umpteen.compute.row_codes import rounding_key
+from umpteen.compute.quantization import rounding_key
 from umpteen.compute.row_update import RowTable, StepNumbers, plain_update_, update_rows_
 
 STORAGES = list(product((torch.float32, torch.bfloat16), ("fp32", "int8")))

@@ -88,14 +88,14 @@ def test_relevance_below_one_counts_as_relevance(name):
 def test_the_matrix_given_is_not_changed(name):
     y = relevance(30, 8)
     before = y.toarray().copy()
-    made(name, y, most_positives=2, most_queries=3)
+    made(name, y, max_positives=2, max_queries=3)
     np.testing.assert_array_equal(y.toarray(), before)
 
 
 @every
 def test_the_same_seed_gives_the_same_targets(name):
     y = relevance(80, 10, density=0.5)
-    one, two = (made(name, y, most_queries=5, seed=3)[0].toarray() for _ in range(2))
+    one, two = (made(name, y, max_queries=5, seed=3)[0].toarray() for _ in range(2))
     np.testing.assert_array_equal(one, two)
 
 

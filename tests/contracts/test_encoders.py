@@ -82,12 +82,12 @@ def test_token_ids_may_already_be_on_the_device_and_stay_there(encoder, monkeypa
 
 @torch.no_grad()
 def test_a_plan_made_beforehand_changes_nothing(encoder):
-    plan = getattr(encoder, "plan", None)
-    if plan is None:
+    layout = getattr(encoder, "layout", None)
+    if layout is None:
         pytest.skip("has no plan")
     for n in (1, 37):
         tokens = ragged(MANY[:n])
-        planned = Ragged(tokens.ids, tokens.offsets, plan(tokens))
+        planned = Ragged(tokens.ids, tokens.offsets, layout(tokens))
         assert torch.equal(encoder(planned), encoder(tokens))
 
 

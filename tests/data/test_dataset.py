@@ -137,7 +137,7 @@ class TestHoldOutValidation:
         assert first != other
 
     def test_at_most_so_many(self, tiny_data):
-        assert len(self.hold(tiny_data, most=3)["validation"]) == 3
+        assert len(self.hold(tiny_data, max_queries=3)["validation"]) == 3
 
     def test_a_validation_split_that_exists_is_kept(self, tiny_data):
         held = self.hold(tiny_data)
@@ -157,7 +157,7 @@ def test_hold_out_leaves_every_label_a_training_query(seed, n, n_labels, most):
         LabelSet([str(i) for i in range(n_labels)], [f"label {i}" for i in range(n_labels)]),
         {"train": Split([f"text {i}" for i in range(n)], targets)},
     )
-    held = hold_out_validation(data, share=0.5, most=most, seed=seed)
+    held = hold_out_validation(data, share=0.5, max_queries=most, seed=seed)
     if "validation" not in held:
         assert n == 1
         return
@@ -184,4 +184,4 @@ def test_hold_out_takes_as_many_as_asked_where_labels_are_frequent():
         LabelSet(["a", "b", "c"], ["a", "b", "c"]),
         {"train": Split([f"text {i}" for i in range(100)], targets)},
     )
-    assert len(hold_out_validation(data, share=0.2, most=500, seed=3)["validation"]) == 20
+    assert len(hold_out_validation(data, share=0.2, max_queries=500, seed=3)["validation"]) == 20

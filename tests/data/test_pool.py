@@ -145,7 +145,7 @@ def test_the_cap_keeps_positives_first_and_then_the_most_wanted(builder):
     mined = np.array([[5, 6], [5, -1], [-1, -1]])
 
     def labels(cap):
-        pools = builder(rows, 7, most_labels=cap)
+        pools = builder(rows, 7, max_labels=cap)
         pool = pools.build(np.arange(3), rng(), mined)
         return pool.labels.tolist()
 
@@ -157,7 +157,7 @@ def test_the_cap_keeps_positives_first_and_then_the_most_wanted(builder):
 
 
 def test_a_pool_is_filled_up_with_labels_of_which_each_has_its_chance(builder):
-    pools = builder([[3], [3, 5]], 12, least_labels=5, filters=[[0, 5], [1, 7]])
+    pools = builder([[3], [3, 5]], 12, min_labels=5, filters=[[0, 5], [1, 7]])
     seen, others = np.zeros(12, int), set()
     for seed in range(300):
         pool = pools.build(np.arange(2), rng(seed), np.array([[9], [-1]]))
@@ -179,12 +179,12 @@ def test_a_pool_is_filled_up_with_labels_of_which_each_has_its_chance(builder):
 
 @pytest.mark.parametrize("least", [7, 200])
 def test_a_pool_is_filled_up_with_all_there_are_and_no_more(builder, least):
-    pools = builder([[0]], 7, least_labels=least)
+    pools = builder([[0]], 7, min_labels=least)
     assert pools.build(np.array([0]), rng()).labels.tolist() == list(range(7))
 
 
 def test_a_pool_that_is_large_enough_is_not_filled(builder):
-    plain, filled = (builder([[0, 1, 2]], 9, least_labels=n) for n in (0, 2))
+    plain, filled = (builder([[0, 1, 2]], 9, min_labels=n) for n in (0, 2))
     for seed in range(5):
         one, other = (p.build(np.array([0]), rng(seed)) for p in (plain, filled))
         assert one.labels.tolist() == other.labels.tolist()
@@ -254,12 +254,12 @@ def batches(draw):
     options = {
         "positives_per_query": draw(st.integers(1, 4)),
         "negatives_per_query": draw(st.integers(0, 4)),
-        "most_labels": draw(st.integers(0, 6)),
+        "max_labels": draw(st.integers(0, 6)),
         "extra_positives": draw(st.integers(0, 3)),
-        "least_labels": draw(st.integers(0, 9)),
+        "min_labels": draw(st.integers(0, 9)),
     }
-    if options["most_labels"]:
-        options["least_labels"] = min(options["least_labels"], options["most_labels"])
+    if options["max_labels"]:
+        options["min_labels"] = min(options["min_labels"], options["max_labels"])
     return relevant & ~filtered, filtered, mined, queries, options
 
 
@@ -276,12 +276,12 @@ def test_a_pool_obeys_the_definition_on_random_data(make, case, seed):
     pool = pools.build(queries, rng(seed), mined[queries])
     labels = pool.labels.tolist()
     cap, beta, eta = (
-        options[k] for k in ("most_labels", "positives_per_query", "negatives_per_query")
+        options[k] for k in ("max_labels", "positives_per_query", "negatives_per_query")
     )
     assert len(set(labels)) == len(labels)
     assert all(0 <= label < relevant.shape[1] for label in labels)
     assert not cap or pool.n_text <= cap
-    least = min(options["least_labels"], relevant.shape[1])
+    least = min(options["min_labels"], relevant.shape[1])
     assert pool.n_text >= least
     assert labels[: pool.n_text] == sorted(labels[: pool.n_text])
     expected = {

@@ -114,7 +114,7 @@ def test_texts_come_from_the_list_or_its_translation(lists):
 def test_too_frequent_labels_are_left_out(lists):
     lines = []
     # 5 packages ask for something; libc serves 4 of them, libtext-old 2
-    data = debian.build(lists=lists, max_share=0.6, seed=1, say=lines.append)
+    data = debian.build(lists=lists, max_share=0.6, seed=1, log=lines.append)
     assert "libc" not in data.labels.rows
     assert any("1 labels left out" in line for line in lines)
     kept = debian.build(lists=lists, max_share=0.8, seed=1)

@@ -91,7 +91,7 @@ def test_labels_and_filters_follow_from_the_split(folder, seed):
 
 def test_progress_names_each_file(folder):
     lines = []
-    wordnet.build(dict_folder=folder, say=lines.append)
+    wordnet.build(dict_folder=folder, log=lines.append)
     assert [line for line in lines if "data.adv" in line]
 
 

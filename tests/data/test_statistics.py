@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.data.dataset import Dataset, Split
+from umpteen.data.frequency_plot import draw_file, draw_text
 from umpteen.data.labels import LabelSet
-from umpteen.data.picture import draw_file, draw_text
 from umpteen.data.statistics import count_words, describe, describe_bins, find_oddities, spread
 from umpteen.errors import UmpteenError
 

@@ -16,13 +16,13 @@ def store(n, seed, dtype=np.uint16, most=2**16):
     return TokenStore(ids, np.concatenate([[0], np.cumsum(lengths)]))
 
 
-@pytest.mark.parametrize("most_bytes", [1 << 20, 5])
+@pytest.mark.parametrize("max_bytes", [1 << 20, 5])
 @pytest.mark.parametrize("kinds", [(np.uint16, np.uint16), (np.uint16, np.int32), (np.int32,) * 2])
-def test_tokens_equal_those_of_the_stores(kinds, most_bytes, monkeypatch):
+def test_tokens_equal_those_of_the_stores(kinds, max_bytes, monkeypatch):
     monkeypatch.setattr(tokens_on_device, "TOKENS_PER_COPY", 7)
     first, second = store(13, 1, kinds[0]), store(9, 2, kinds[1])
-    tokens = TokensOnDevice([first, second], CPU, most_bytes=most_bytes)
-    assert tokens.on_device == (most_bytes > 5)
+    tokens = TokensOnDevice([first, second], CPU, max_bytes=max_bytes)
+    assert tokens.on_device == (max_bytes > 5)
     rows, others = np.array([4, 0, 12, 4]), np.array([8, 1])
     found = tokens.take([(0, rows), (1, others)])
     wanted = [first.take(rows), second.take(others)]
@@ -37,7 +37,7 @@ def test_tokens_equal_those_of_the_stores(kinds, most_bytes, monkeypatch):
 
 
 def test_no_texts_have_no_tokens():
-    tokens = TokensOnDevice([store(3, 1), store(3, 2)], CPU, most_bytes=1 << 20)
+    tokens = TokensOnDevice([store(3, 1), store(3, 2)], CPU, max_bytes=1 << 20)
     found = tokens.take([(0, np.array([1])), (1, np.zeros(0, np.int64))])
     assert len(found) == 1
     empty = tokens.take([(0, np.zeros(0, np.int64))])

@@ -7,11 +7,18 @@ import torch
 from umpteen.index import pair_products as module
 from umpteen.index.pair_products import pair_products
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+NEEDS_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("n_queries", "width", "n_rows", "dim"), [(1, 1, 1, 1), (7, 11, 23, 5)])
+@pytest.mark.parametrize(
+    ("n_queries", "width", "n_rows", "dim"),
+    [(1, 1, 1, 1), (7, 11, 23, 5), (7, 4, 3, 5), (3, 70, 61, 11), (1, 29, 1, 5)],
+)
 @pytest.mark.parametrize("gather_bytes", [1, 1 << 20])
 def test_entries_are_those_of_the_product(
     n_queries, width, n_rows, dim, gather_bytes, device, monkeypatch

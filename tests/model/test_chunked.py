@@ -99,14 +99,14 @@ def test_a_plan_made_ahead_gives_the_same(tiny_bert):
     inner = TransformerEncoder(load_network(str(tiny_bert))).eval()
     encoder = ChunkedEncoder(inner, max_tokens=8, before=1, behind=1)
     tokens = ragged(texts_of((1, 30, 7), 1, 1))
-    planned = dataclasses.replace(tokens, plan=encoder.plan(tokens))
-    assert planned.plan.tokens.plan is not None
+    laid_out = dataclasses.replace(tokens, layout=encoder.layout(tokens))
+    assert laid_out.layout.tokens.layout is not None
     with torch.no_grad():
-        assert torch.equal(encoder(planned), encoder(tokens))
+        assert torch.equal(encoder(laid_out), encoder(tokens))
 
 
 def test_an_encoder_without_a_plan_stays_without():
-    assert ChunkedEncoder(bag(), max_tokens=8).plan is None
+    assert ChunkedEncoder(bag(), max_tokens=8).layout is None
 
 
 @pytest.mark.gpu
@@ -122,5 +122,5 @@ def test_on_a_gpu_as_on_the_host(tiny_bert):
             found = encoder(Ragged(ids, tokens.offsets))
             torch.testing.assert_close(found.cpu(), expected, rtol=1e-3, atol=1e-4)
             assert torch.equal(found, encoder(Ragged(ids, tokens.offsets)))
-        planned = dataclasses.replace(tokens, plan=encoder.plan(tokens))
-        torch.testing.assert_close(encoder(planned).cpu(), expected, rtol=1e-3, atol=1e-4)
+        laid_out = dataclasses.replace(tokens, layout=encoder.layout(tokens))
+        torch.testing.assert_close(encoder(laid_out).cpu(), expected, rtol=1e-3, atol=1e-4)

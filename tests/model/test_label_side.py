@@ -16,8 +16,8 @@ from umpteen.errors import ConfigError
 from umpteen.evaluation import evaluate
 from umpteen.model.vectors import label_search_vectors
 from umpteen.training import prepare
+from umpteen.training.build import build_loop, build_untrained_model
 from umpteen.training.optim import Optimizers
-from umpteen.training.parts import new_loop, new_model
 from umpteen.training.step import classifier_loss
 
 SIDES = ("text", "graph")
@@ -26,12 +26,17 @@ SIDES = ("text", "graph")
 def parts(data, tmp_path, side, *changes):
     config = resolve_open_settings(
         load_config(
-            overrides=[*SETTINGS, f"model.label_side={side}", "model.neighbours=3", *changes]
+            overrides=[
+                *SETTINGS,
+                f"model.label_parametrization={side}",
+                "model.neighbours=3",
+                *changes,
+            ]
         )
     )
     splits = prepare.training_splits(data, config)
-    model, tokenizer = new_model(config, splits)
-    found = prepare.prepare(splits, config, tokenizer, cache=tmp_path, say=lambda text: None)
+    model, tokenizer = build_untrained_model(config, splits)
+    found = prepare.prepare(splits, config, tokenizer, cache=tmp_path, log=lambda text: None)
     torch.nn.init.normal_(model.label_vectors, generator=torch.Generator().manual_seed(2))
     return config, found, model.eval()
 
@@ -39,7 +44,7 @@ def parts(data, tmp_path, side, *changes):
 def dense_labels(model, found):
     """Every label's vector by plain dense expressions."""
     texts = model.classifier(model.encode(found.labels.take(np.arange(40))))
-    if model.label_side == "text":
+    if model.label_parametrization == "text":
         return texts + model.label_vectors
     graph = torch.zeros(40, 40)
     for row in range(40):
@@ -59,7 +64,7 @@ def test_search_vectors_are_the_dense_sum(tiny_data, tmp_path, side):
 def test_the_loss_and_its_gradients_are_those_of_the_dense_sum(tiny_data, tmp_path, side):
     config, found, model = parts(tiny_data, tmp_path, side)
     losses = build_losses(config.loss)
-    loop = new_loop(config, found, model, keep_refresh=lambda *_: None, precision="fp32")
+    loop = build_loop(config, found, model, keep_refresh=lambda *_: None, precision="fp32")
     batch = loop.maker.make(np.arange(11), 3)
     encoded = model.eval().encode(batch.tokens)
     loss = classifier_loss(model, batch, losses, encoded[:11], encoded[11:])
@@ -101,9 +106,9 @@ def test_neighbours_shared_by_several_labels_are_updated_once(tiny_data, tmp_pat
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("heads", ["['dual', 'classifier']", "['classifier']"])
 def test_runs_resume_to_the_same_and_load_again(tiny_data, tmp_path, side, heads):
-    changes = (f"model.label_side={side}", f"model.heads={heads}", "train.epochs=2")
+    changes = (f"model.label_parametrization={side}", f"model.heads={heads}", "train.epochs=2")
     model = fit(tiny_data, tmp_path / "whole", "train.checkpoint_seconds=0", *changes)
-    assert model.model.label_side == side
+    assert model.model.label_parametrization == side
     stop_at(3, tiny_data, tmp_path / "cut", *changes)
     fit(tiny_data, tmp_path / "cut", resume=True)
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
@@ -138,5 +143,5 @@ def test_neighbours_are_the_heaviest_with_the_label_first(tiny_data):
      ("stage2={train = {frozen = true}, loss = {dual_share = 0.0}}",)],
 )  # fmt: skip
 def test_what_cannot_be_combined_is_refused(changes):
-    with pytest.raises(ConfigError, match=r"model\.label_side must be free unless"):
-        load_config(overrides=["model.label_side=text", *changes])
+    with pytest.raises(ConfigError, match=r"model\.label_parametrization must be free unless"):
+        load_config(overrides=["model.label_parametrization=text", *changes])

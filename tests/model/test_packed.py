@@ -13,7 +13,7 @@ from umpteen.errors import UmpteenError
 from umpteen.extras import installed
 from umpteen.model import packed_forward
 from umpteen.model.packed import PACKED, packed_form
-from umpteen.model.packed_forward import encode_packed, plan_packed
+from umpteen.model.packed_forward import encode_packed, lay_out_packed
 from umpteen.model.transformer import TransformerEncoder, load_network
 from umpteen.types import Ragged
 
@@ -86,7 +86,7 @@ def padded(network, texts, pooling):
 
 def packed(network, tokens, *, fused, **options):
     form = packed_form(network)
-    return encode_packed(form, plan_packed(form, tokens, fused=fused), fused=fused, **options)
+    return encode_packed(form, lay_out_packed(form, tokens, fused=fused), fused=fused, **options)
 
 
 def gradients(vectors, network, above):
@@ -146,7 +146,7 @@ def test_weights_are_not_kept_twice_where_that_brings_nothing(why, monkeypatch):
     if why == "many tokens":
         monkeypatch.setattr(packed_forward, "FEW_TOKENS", 10)
     if why == "a large network":
-        monkeypatch.setattr(packed_forward, "MOST_READY", 10)
+        monkeypatch.setattr(packed_forward, "MAX_READY", 10)
     with torch.set_grad_enabled(why == "gradients"):
         encoder(ragged(make_texts()))
     assert not encoder._form().ready._held
@@ -367,7 +367,7 @@ def test_what_is_saved_is_the_librarys_own_folder(name, tmp_path):
 @every_network
 def test_a_text_longer_than_the_positions_is_an_error(name):
     encoder = TransformerEncoder(make(name))
-    assert encoder.most_tokens == LONGEST
+    assert encoder.max_positions == LONGEST
     with pytest.raises(UmpteenError, match=f"{LONGEST + 1} tokens.*positions for {LONGEST}"):
         encoder(ragged([[5, 6], [7] * (LONGEST + 1)]))
 
@@ -375,7 +375,7 @@ def test_a_text_longer_than_the_positions_is_an_error(name):
 @pytest.mark.parametrize("case", ["another class", "DeBERTa", "another activation"])
 def test_so_it_is_where_it_would_be_padded(case):
     encoder = TransformerEncoder(FOREIGN[case]())
-    most = encoder.most_tokens
+    most = encoder.max_positions
     assert encoder(ragged([[5] * most])).shape == (1, 24)
     with pytest.raises(UmpteenError, match=f"{most + 1} tokens.*positions for {most}"):
         encoder(ragged([[5, 6], [7] * (most + 1)]))
@@ -439,20 +439,20 @@ def _two_dtypes(network):
 
 def test_whether_a_network_is_packed_is_looked_at_anew_when_it_changes():
     encoder = TransformerEncoder(make("BertModel")).eval()
-    assert encoder.plan(ragged(make_texts())) is not None
+    assert encoder.layout(ragged(make_texts())) is not None
     wrapped(encoder.network)
-    assert encoder.eval().plan(ragged(make_texts())) is None
+    assert encoder.eval().layout(ragged(make_texts())) is None
     encoder = TransformerEncoder(make("BertModel"))
-    assert encoder.plan(ragged(make_texts())) is not None
+    assert encoder.layout(ragged(make_texts())) is not None
     _two_dtypes(encoder.network)
-    assert encoder.to(torch.device("cpu")).plan(ragged(make_texts())) is None
+    assert encoder.to(torch.device("cpu")).layout(ragged(make_texts())) is None
 
 
 @pytest.mark.parametrize("case", sorted(FOREIGN))
 def test_what_is_not_in_the_table_or_unusual_is_not_packed(case):
     network = FOREIGN[case]()
     assert packed_form(network) is None
-    assert TransformerEncoder(network).plan(ragged(make_texts())) is None
+    assert TransformerEncoder(network).layout(ragged(make_texts())) is None
     if case in ("a decoder", "two dtypes"):
         return
     network = network.double().eval()

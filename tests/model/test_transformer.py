@@ -89,8 +89,8 @@ def test_a_saved_network_loads_with_the_library_alone(tiny_bert, texts, tmp_path
 def test_the_longest_text_is_that_of_the_position_table(tiny_bert):
     from transformers import RobertaConfig, RobertaModel
 
-    assert TransformerEncoder(load_network(str(tiny_bert))).most_tokens == 64
+    assert TransformerEncoder(load_network(str(tiny_bert))).max_positions == 64
     # RoBERTa counts positions from behind the padding id.
     shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     config = RobertaConfig(**shape, vocab_size=9, max_position_embeddings=18, pad_token_id=1)
-    assert TransformerEncoder(RobertaModel(config)).most_tokens == 16
+    assert TransformerEncoder(RobertaModel(config)).max_positions == 16

@@ -23,8 +23,8 @@ JOBS = {
     "frozen": dataclasses.replace(BASE, frozen=True),
     "frugal": dataclasses.replace(BASE, encoder=ENCODER_SHAPES["bag"], bf16=False),
     "two GPUs": dataclasses.replace(BASE, gpus=2),
-    "on the host": dataclasses.replace(BASE, label_place="host", label_storage="bf16"),
-    "capped": dataclasses.replace(BASE, most_labels=1000),
+    "on the host": dataclasses.replace(BASE, label_device="host", label_storage="bf16"),
+    "capped": dataclasses.replace(BASE, max_labels=1000),
 }
 each_job = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 
@@ -90,8 +90,8 @@ def test_a_doubled_batch_doubles_what_belongs_to_it():
 def test_a_pool_has_no_more_labels_than_there_are():
     few = dataclasses.replace(BASE, labels=40)
     assert formulas.pool_labels(few) == 40
-    assert formulas.pool_labels(dataclasses.replace(BASE, most_labels=77)) == 77
-    assert formulas.pool_labels(dataclasses.replace(BASE, drawn=1, least_labels=9000)) == 9000
+    assert formulas.pool_labels(dataclasses.replace(BASE, max_labels=77)) == 77
+    assert formulas.pool_labels(dataclasses.replace(BASE, drawn=1, min_labels=9000)) == 9000
     assert formulas.pool_labels(dataclasses.replace(BASE, scope="all")) == BASE.labels
 
 
@@ -115,7 +115,7 @@ def test_label_tables_take_what_the_optimizer_holds():
 
 
 def test_a_table_on_the_host_is_there_and_visits_the_device():
-    there = dataclasses.replace(BASE, label_place="host")
+    there = dataclasses.replace(BASE, label_device="host")
     whole = formulas.label_vectors(BASE) + formulas.label_moments(BASE)
     assert formulas.host_table(there) == whole
     assert formulas.host_table(BASE) == 0
@@ -149,7 +149,7 @@ def test_known_shapes_have_their_known_sizes():
 def test_a_large_step_takes_what_was_counted_by_hand():
     """1,098 queries and 3,000 labels of 12 tokens: 5 passes over (tokens, 768) in each layer."""
     job = dataclasses.replace(
-        BASE, labels=1_305_265, queries=2_248_619, batch=1098, most_labels=3000
+        BASE, labels=1_305_265, queries=2_248_619, batch=1098, max_labels=3000
     )
     tokens = 4098 * 12
     assert formulas.step_tokens(job) == tokens
@@ -166,7 +166,7 @@ def test_labels_to_search_are_counted_between_steps():
     assert estimate(many, H200).peak_bytes > (held + 14 * table) * formulas.SLACK
     one = dataclasses.replace(many, dual=False)
     assert formulas.validation_buffers(one) < 7 * table
-    there = dataclasses.replace(many, label_place="host")
+    there = dataclasses.replace(many, label_device="host")
     assert formulas.validation_buffers(there) < 6 * table
     assert estimate(there, H200).host_bytes["label vectors to search"] == 8 * table
     assert "label vectors to search" not in estimate(many, H200).host_bytes
@@ -206,13 +206,13 @@ def test_advice_is_what_training_accepts(place):
     seen = set()
     long = {"encoder": ENCODER_SHAPES["bert-large"], "tokens": 512.0, "batch": 100}
     sizes = [{"labels": n} for n in (10**6, 10**7, 3 * 10**7, 10**8, 10**9)]
-    for size in (*sizes, {**long, "least_labels": 1000}):
+    for size in (*sizes, {**long, "min_labels": 1000}):
         for alone, movable in ((False, True), (False, False), (True, True), (True, False)):
             job = dataclasses.replace(
-                BASE, label_place=place, alone=alone or place == "host", movable=movable, **size
+                BASE, label_device=place, alone=alone or place == "host", movable=movable, **size
             )
             said = " ".join(estimate(job, MACHINES["h100"]).advice)
-            several, host = "GPUs" in said, "label_place=host" in said
+            several, host = "GPUs" in said, "label_device=host" in said
             assert not (several and job.alone)
             assert not (host and not movable)
             assert not (host and several)

@@ -7,7 +7,6 @@ import torch
 from umpteen.errors import ConfigError
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import GrowingIndex
-from umpteen.ranking import label_vectors as module
 from umpteen.ranking.added_labels import NEIGHBOURS, SHARPNESS, added_label_vectors
 from umpteen.ranking.label_vectors import LabelVectors
 

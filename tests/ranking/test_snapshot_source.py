@@ -12,6 +12,8 @@ import torch
 from umpteen.data.labels import LabelSet
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import GrowingIndex
+from umpteen.ranking import encoded_changes
+from umpteen.ranking.encoded_changes import EncodedChanges, from_padded, padded
 from umpteen.ranking.examples import Examples
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.label_vectors import LabelVectors
@@ -22,6 +24,7 @@ from umpteen.ranking.snapshot_source import SnapshotSource
 from umpteen.ranking.trained_examples import TrainedExamples, digest_texts
 from umpteen.store import ChangeStore, NewLabel
 from umpteen.store.state import Examples as StoredExamples
+from umpteen.store.vector_cache import VectorCache
 
 DIM = 4
 COLUMNS = {"dual": slice(0, DIM), "classifier": slice(DIM, 2 * DIM), "combined": slice(0, 2 * DIM)}
@@ -36,6 +39,7 @@ class FakeEncoder:
     def __init__(self, text="all"):
         self.reading = SimpleNamespace(text=text)
         self.encoded = []
+        self.device = torch.device("cpu")
 
     def vectors(self, texts):
         self.encoded.extend(texts)
@@ -74,14 +78,12 @@ def trained_snapshot(vectorizer=VECTORIZER):
     )
 
 
-def source_of(run, encoder=None, vectorizer=VECTORIZER):
-    return SnapshotSource(
-        trained_snapshot(vectorizer),
-        encoder or FakeEncoder(),
-        LABEL_VECTORS,
-        vectorizer=vectorizer,
-        store=ChangeStore.open(run, LABELS),
+def source_of(run, encoder=None, vectorizer=VECTORIZER, cache=None, model="m"):
+    encoded = EncodedChanges(
+        encoder or FakeEncoder(), LABEL_VECTORS, vectorizer, cache=cache, model=model
     )
+    store = ChangeStore.open(run, LABELS)
+    return SnapshotSource(trained_snapshot(vectorizer), encoded, store=store)
 
 
 def contents(snapshot):
@@ -213,6 +215,85 @@ def test_a_store_that_was_replaced_is_read_from_the_start(tmp_path):
     assert contents(fresh.current()) == contents(source_of(theirs).current())
     source.store = fresh.store
     assert contents(source.current()) == contents(fresh.current())
+
+
+# -- the cache of a run ---------------------------------------------------------------------------
+
+
+class _AtOnce:
+    """A thread that does its work when it is started."""
+
+    def __init__(self, target, daemon):
+        self.start = target
+
+
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """A run with all changes, encoded and cached after each."""
+    monkeypatch.setattr(encoded_changes, "MIN_CACHED", 1)
+    monkeypatch.setattr(encoded_changes.threading, "Thread", _AtOnce)
+    source = source_of(tmp_path, cache=VectorCache(tmp_path))
+    for change in CHANGES:
+        change(source.store)
+        source.current()
+    return tmp_path
+
+
+@pytest.mark.parametrize("vectorizer", [VECTORIZER, None], ids=["lexical", "no lexical"])
+def test_a_restart_encodes_nothing_that_is_cached(vectorizer, cached):
+    encoder = FakeEncoder()
+    first = source_of(cached, vectorizer=vectorizer, cache=VectorCache(cached), model="n")
+    wanted = contents(first.current())
+    again = source_of(cached, encoder, vectorizer, cache=VectorCache(cached), model="n")
+    assert contents(again.current()) == wanted
+    assert not encoder.encoded
+    again.store.add_examples(["word3 after"], [["L4"]])
+    again.current()
+    assert encoder.encoded == ["word3 after"]
+
+
+def test_a_cache_of_another_model_is_not_used(cached):
+    encoder = FakeEncoder()
+    source = source_of(cached, encoder, cache=VectorCache(cached), model="another")
+    wanted = contents(source_of(cached).current())
+    assert contents(source.current()) == wanted
+    assert len(encoder.encoded) == 7
+
+
+def test_a_damaged_cache_is_not_used(cached):
+    files = sorted((cached / "cache").glob("*.safetensors"))
+    assert len(files) == 2
+    wanted = contents(source_of(cached).current())
+    for file in files:
+        raw = bytearray(file.read_bytes())
+        raw[-3] ^= 1
+        file.write_bytes(bytes(raw))
+    encoder = FakeEncoder()
+    source = source_of(cached, encoder, cache=VectorCache(cached))
+    assert contents(source.current()) == wanted
+    assert len(encoder.encoded) == 7
+
+
+def test_a_cache_that_lacks_the_newest_is_completed(cached):
+    ChangeStore.open(cached, LABELS).add_labels([new(5)])
+    encoder = FakeEncoder()
+    source = source_of(cached, encoder, cache=VectorCache(cached))
+    assert contents(source.current()) == contents(source_of(cached).current())
+    assert 1 <= len(encoder.encoded) < 7
+    assert "purple lantern 5 made of glass" in encoder.encoded
+
+
+@pytest.mark.parametrize("n_columns", [0, 5])
+def test_padded_rows_are_read_back(n_columns):
+    rng = np.random.default_rng(2)
+    dense = rng.random((9, n_columns)) * (rng.random((9, n_columns)) < 0.4)
+    rows = sp.csr_matrix(dense.astype(np.float32))
+    parts = [rows[:2], rows[2:3], rows[3:]]
+    again = from_padded(padded(parts), n_columns)
+    np.testing.assert_array_equal(again.toarray(), rows.toarray())
+
+
+# -- masks ----------------------------------------------------------------------------------------
 
 
 def test_a_source_without_changes_has_the_trained_snapshot(tmp_path):

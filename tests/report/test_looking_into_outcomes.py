@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.data.labels import LabelSet
-from umpteen.report.chosen import choose_queries
+from umpteen.report.example_selection import choose_queries
 from umpteen.report.label_gains import count_labels, most_gained, most_missed
 from umpteen.report.outcomes import HeadOutcome, Outcome
 

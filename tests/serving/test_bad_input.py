@@ -146,13 +146,13 @@ def test_odd_addresses_and_headers(fuzzed):
 
 
 def test_nothing_grows_with_what_is_refused(fuzzed, app):
-    meters = app.state.engine.meters
+    metrics = app.state.engine.metrics
     before = None
     for round_ in range(40):
         fuzzed.get(f"/path-{round_}")
         fuzzed.post("/v1/predict", json={"texts": "a", f"field-{round_}": 1})
         fuzzed.request(f"VERB{round_}", "/v1/info")
         if round_ == 4:
-            before = len(meters.render().splitlines())
-    assert len(meters.render().splitlines()) == before
+            before = len(metrics.render().splitlines())
+    assert len(metrics.render().splitlines()) == before
     assert app.state.engine.waiting == 0

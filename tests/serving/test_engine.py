@@ -15,14 +15,14 @@ pytest.importorskip("fastapi")
 from umpteen.serving import engine as engine_module
 from umpteen.serving.answering import Question
 from umpteen.serving.engine import Engine, stamp_of
-from umpteen.serving.meters import Meters
+from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
 
 PATIENCE = 180
 
 
 def started(run):
-    return Engine(Options(run=str(run), device="cpu", poll_seconds=0.02), Meters())
+    return Engine(Options(run=str(run), device="cpu", poll_seconds=0.02), ServiceMetrics())
 
 
 async def until(holds):
@@ -33,8 +33,8 @@ async def until(holds):
 
 
 def count_of(engine, outcome):
-    lines = engine.meters.render().splitlines()
-    name = f'umpteen_swaps_total{{outcome="{outcome}"}} '
+    lines = engine.metrics.render().splitlines()
+    name = f'umpteen_reloads_total{{outcome="{outcome}"}} '
     return next((int(line.removeprefix(name)) for line in lines if line.startswith(name)), 0)
 
 

@@ -88,7 +88,6 @@ def test_workers_share_changes_and_counts(service, run):
         assert all(label in answers(running, k=50) for _ in range(8))
         assert running.call(f"/v1/labels?id={label}", method="DELETE")[0] == 200
         assert not any(label in answers(running, k=50) for _ in range(8))
-    time.sleep(1.1)  # counts are shared once a second
     for _ in range(8):
         answers(running)
     until(lambda: read_counter(running, "texts_total") >= 64)

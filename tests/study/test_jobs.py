@@ -8,7 +8,7 @@ import pytest
 from small_runs import SETTINGS
 
 from umpteen.study import running
-from umpteen.study.plan import read_study
+from umpteen.study.definition import read_study
 
 pytestmark = pytest.mark.slow
 TEXT = """
@@ -54,7 +54,7 @@ def test_runs_at_once_have_the_results_of_runs_one_by_one(
     monkeypatch.syspath_prepend(tmp_path)
     study = read_study(file, {"tiny": str(tiny_data_folder)})
     said = []
-    failed = running.run_missing(study, tmp_path / "at-once", device="cpu", jobs=2, say=said.append)
+    failed = running.run_missing(study, tmp_path / "at-once", device="cpu", jobs=2, log=said.append)
     assert sorted(failed)[1:] == ["tiny--unidec-frugal--ends--seed1: its process ended with code 7"]
     assert "objective 'no_such_loss' is not known" in sorted(failed)[0]
     assert sorted(text for text in said if text.startswith("[")) == [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from umpteen.study.plan import read_study
+from umpteen.study.definition import read_study
 from umpteen.study.results import mean_and_spread, read_cells
 
 ROOT = Path(__file__).parents[2]

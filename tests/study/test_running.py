@@ -10,7 +10,7 @@ from small_runs import SETTINGS
 from umpteen.data.formats import load_dataset
 from umpteen.errors import RunError
 from umpteen.study import drawing, results, running
-from umpteen.study.plan import read_study
+from umpteen.study.definition import read_study
 
 TEXT = """
 name = "tiny study"
@@ -56,7 +56,7 @@ def made(study, tmp_path_factory):
     """The study's folder, and what was said and what failed the first time."""
     out = tmp_path_factory.mktemp("made") / "out"
     said = []
-    failed = running.run_missing(study, out, device="cpu", say=said.append)
+    failed = running.run_missing(study, out, device="cpu", log=said.append)
     return out, said, failed
 
 
@@ -85,9 +85,9 @@ def test_what_is_done_is_kept(study, made):
     out = made[0]
     before = {file: file.read_bytes() for file in (out / "results").iterdir()}
     said = []
-    running.run_missing(study, out, device="cpu", only="plain", say=said.append)
+    running.run_missing(study, out, device="cpu", only="plain", log=said.append)
     assert [text.endswith("done before") for text in said] == [True, True]
-    running.run_missing(study, out, device="cpu", only=["plain", "half"], say=said.append)
+    running.run_missing(study, out, device="cpu", only=["plain", "half"], log=said.append)
     assert [text.endswith("done before") for text in said] == [True] * 6
     assert {file: file.read_bytes() for file in (out / "results").iterdir()} == before
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from umpteen.study import results, running
-from umpteen.study.plan import read_study
+from umpteen.study.definition import read_study
 
 STUDIES = Path(__file__).parents[2] / "bench" / "studies"
 

@@ -145,11 +145,11 @@ def test_label_texts_are_planned_once_and_steps_equal_those_without_plans(tiny_d
     maker = BatchMaker(queries, labels, AllLabels(targets, nothing), seed=1, encode_labels=False)
     losses = build_losses(load_config("dexml").loss)
     planned = []
-    plan = model.encoder.plan
-    monkeypatch.setattr(model.encoder, "plan", lambda tokens: planned.append(1) or plan(tokens))
+    layout = model.encoder.layout
+    monkeypatch.setattr(model.encoder, "layout", lambda tokens: planned.append(1) or layout(tokens))
 
     def two_steps(most):
-        monkeypatch.setattr("umpteen.training.all_labels.MOST_TOKENS_KEPT", most)
+        monkeypatch.setattr("umpteen.training.all_labels.MAX_TOKENS_KEPT", most)
         loss_of = AllLabelLoss(losses, labels, "fp32", chunk_tokens=37, memory_bytes=10_000)
         planned.clear()
         found = []

@@ -16,8 +16,8 @@ from umpteen.evaluation import evaluate
 from umpteen.model.frugal.tables import train_tokenizer
 from umpteen.settings import from_mapping, read_preset
 from umpteen.training import prepare
+from umpteen.training.build import build_loop, build_untrained_model
 from umpteen.training.mixup import KINDS
-from umpteen.training.parts import new_loop, new_model
 from umpteen.training.run import train
 
 GANDALF = "augment.method=gandalf"
@@ -28,7 +28,7 @@ def prepared(data, tmp_path, *changes):
     splits = prepare.training_splits(data, config)
     tokenizer = train_tokenizer(prepare.all_texts(splits, "all"), vocabulary=200)
     said = []
-    found = prepare.prepare(splits, config, tokenizer, cache=tmp_path, say=said.append)
+    found = prepare.prepare(splits, config, tokenizer, cache=tmp_path, log=said.append)
     return found, splits, said
 
 
@@ -57,8 +57,8 @@ def test_label_rows_have_their_own_filter_pairs_not_those_of_the_queries(tiny_da
     changes = (GANDALF, "augment.rows=only", "pool.scope=all")
     found, splits, _ = prepared(tiny_data, tmp_path, *changes)
     config = resolve_open_settings(load_config(overrides=[*SETTINGS, *changes]))
-    model, _ = new_model(config, splits)
-    loop = new_loop(config, found, model, keep_refresh=lambda *_: None, precision="fp32")
+    model, _ = build_untrained_model(config, splits)
+    loop = build_loop(config, found, model, keep_refresh=lambda *_: None, precision="fp32")
     assert len(splits["train"].filters)
     assert not len(loop.maker.make(np.arange(40), 0).pool.ignored)
 
@@ -188,8 +188,8 @@ def test_every_augmentation_can_be_chosen():
         (GANDALF, "pool.scope=all", "loss.classifier=bce", "loss.reduction=pal"),
         ("augment.method=mixup",),
         ("augment.method=label-mixup", "model.heads=['classifier']"),
-        (GANDALF, "model.label_side=text"),
-        (GANDALF, "model.label_side=graph", "model.heads=['classifier']"),
+        (GANDALF, "model.label_parametrization=text"),
+        (GANDALF, "model.label_parametrization=graph", "model.heads=['classifier']"),
     ],
     ids=lambda changes: " ".join(changes),
 )

@@ -13,7 +13,7 @@ from umpteen.objectives.base import block_loss
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.bank import BankLoss
 from umpteen.training.batch import BatchMaker
-from umpteen.training.remembered import Bank
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.types import Positives
 
 ROWS = np.array([0, 2, 5, 7, 11])
@@ -41,7 +41,7 @@ class Setting:
         )
         self.batch = maker.make(ROWS, 0)
         self.model = model_of(heads, self.targets.shape[1])
-        self.bank = Bank()
+        self.bank = EmbeddingBank()
         self.bank.fill(self.vectors().detach().clone())
         self.loss_of = BankLoss(self.losses, self.labels, self.bank, "fp32", memory_bytes=10_000)
 

@@ -34,12 +34,12 @@ def on_host(extra, **options):
     return BatchMaker(store(N, 0), store(L, 100), PoolBuilder(*given, **drawn), **options)
 
 
-def on_device(device, *, fits=True, plan=None):
+def on_device(device, *, fits=True, layout=None):
     def make(extra, **options):
         place = torch.device(device)
         given, drawn = parts(extra)
         pools = DevicePoolBuilder(*given, place, **drawn)
-        bound = {"plan": plan} if fits else {"table_bytes": 7}
+        bound = {"layout": layout} if fits else {"table_bytes": 7}
         return DeviceBatchMaker(store(N, 0), store(L, 100), pools, place, **options, **bound)
 
     return make
@@ -48,7 +48,7 @@ def on_device(device, *, fits=True, plan=None):
 MAKERS = {
     "numpy": on_host,
     "torch": on_device("cpu"),
-    "torch, planned": on_device("cpu", plan=len),
+    "torch, planned": on_device("cpu", layout=len),
     "torch, tables on the host": on_device("cpu", fits=False),
     "cuda": on_device("cuda"),
     "cuda, tables on the host": on_device("cuda", fits=False),
@@ -171,14 +171,14 @@ def test_tables_that_do_not_fit_the_device_change_nothing():
 
 
 def test_what_the_encoder_plans_comes_with_the_tokens():
-    made = on_device("cpu", plan=lambda tokens: texts(tokens))(0, seed=3, encode_labels=True)
+    made = on_device("cpu", layout=lambda tokens: texts(tokens))(0, seed=3, encode_labels=True)
     batch = made.make(np.arange(11), step=2)
-    assert batch.tokens.plan == texts(batch.tokens)
-    assert len(batch.tokens.plan) == 11 + batch.pool.n_text
+    assert batch.tokens.layout == texts(batch.tokens)
+    assert len(batch.tokens.layout) == 11 + batch.pool.n_text
 
 
 def test_every_tensor_of_a_batch_is_handed_over():
-    batch = on_device("cpu", plan=lambda tokens: {"deep": [(torch.ones(3),)], "size": 2})(
+    batch = on_device("cpu", layout=lambda tokens: {"deep": [(torch.ones(3),)], "size": 2})(
         2, seed=3, encode_labels=True
     ).make(np.arange(11), step=2)
     assert batch.pool.text is not None

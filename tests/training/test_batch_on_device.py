@@ -15,7 +15,7 @@ from umpteen.data.pool import Pool
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
-from umpteen.training.parts import new_loop, new_model
+from umpteen.training.build import build_loop, build_untrained_model
 from umpteen.training.prepare import prepare, training_splits
 from umpteen.training.step import batch_loss
 from umpteen.types import Positives, Ragged
@@ -27,9 +27,9 @@ CHANGES = ("pool.positives=1", "pool.extra_positives=2", "loss.bce=0.1")
 def prepared(data, folder, *changes, preset="unidec-frugal", device="cpu", precision="fp32"):
     settings = resolve_open_settings(load_config(preset, overrides=[*SETTINGS, *changes]))
     dataset = training_splits(data, settings)
-    model, tokenizer = new_model(settings, dataset)
-    ready = prepare(dataset, settings, tokenizer, cache=folder, say=lambda text: None)
-    loop = new_loop(
+    model, tokenizer = build_untrained_model(settings, dataset)
+    ready = prepare(dataset, settings, tokenizer, cache=folder, log=lambda text: None)
+    loop = build_loop(
         settings,
         ready,
         model.to(device),
@@ -39,7 +39,7 @@ def prepared(data, folder, *changes, preset="unidec-frugal", device="cpu", preci
     return settings, ready, loop
 
 
-def device_maker(settings, data, device="cpu", plan=None):
+def device_maker(settings, data, device="cpu", layout=None):
     train = data.dataset["train"]
     pools = DevicePoolBuilder(
         train.filtered_targets(),
@@ -51,7 +51,7 @@ def device_maker(settings, data, device="cpu", plan=None):
     )
     place = torch.device(device)
     return DeviceBatchMaker(
-        data.queries, data.labels, pools, place, seed=5, encode_labels=True, plan=plan
+        data.queries, data.labels, pools, place, seed=5, encode_labels=True, layout=layout
     )
 
 
@@ -69,11 +69,11 @@ def test_a_batch_on_the_device_has_the_loss_of_the_same_batch_on_the_host(
 ):
     name = tiny_bert if kind == "transformer" else kind
     settings, data, loop = prepared(tiny_data, tmp_path, *CHANGES, f"encoder.name={name}")
-    maker = device_maker(settings, data, plan=getattr(loop.model.encoder, "plan", None))
+    maker = device_maker(settings, data, layout=getattr(loop.model.encoder, "layout", None))
     maker.negatives = np.random.default_rng(0).integers(-1, 40, (len(data.queries), 6))
     batch = maker.make(np.arange(0, len(data.queries), 2), step=3)
     assert batch.pool.n_text < len(batch.pool.labels)
-    assert (batch.tokens.plan is not None) == (kind == "transformer")
+    assert (batch.tokens.layout is not None) == (kind == "transformer")
     model = loop.model.double().eval()
     losses = build_losses(settings.loss)
     found, expected = (
@@ -135,12 +135,12 @@ def test_no_loss_asks_the_device_for_a_number(preset, tiny_data, tiny_bert, tmp_
     settings, data, loop = prepared(tiny_data, tmp_path, *changes, preset=preset)
     loop.model.train()
     if settings.pool.scope == "batch":
-        plan = getattr(loop.model.encoder, "plan", None)
-        loop.maker = device_maker(settings, data, plan=plan)
+        layout = getattr(loop.model.encoder, "layout", None)
+        loop.maker = device_maker(settings, data, layout=layout)
     loop.maker.negatives = np.random.default_rng(0).integers(-1, 40, (loop.n_queries, 6))
     if loop.bank is not None:
         loop.refresh(loop.model, 0)
-    batch = loop.maker.make(loop.plan()[0], 0)
+    batch = loop.maker.make(loop.batch_rows()[0], 0)
     with Asking() as asking:
         loop.loss_of(loop.model, batch, 3).backward()
         seen = list(asking.seen)
@@ -159,7 +159,7 @@ class TestOnGpu:
         ("preset", "changes"),
         [
             ("unidec", ["train.clip_norm=1.0", "loss.bce=0.1"]),
-            ("unidec", ["pool.extra_positives=2", "pool.most_labels=9"]),
+            ("unidec", ["pool.extra_positives=2", "pool.max_labels=9"]),
             ("unidec-frugal", []),
             ("depsl", ["model.learn_temperatures=true"]),
             ("supcon-de", ["loss.reduction=pol"]),
@@ -180,7 +180,7 @@ class TestOnGpu:
         loop.model.train()
         mined = np.random.default_rng(0).integers(-1, 40, (loop.n_queries, 6)).astype(np.int32)
         loop.maker.negatives = mined
-        plan = loop.plan()
+        plan = loop.batch_rows()
         # The switch is for all threads, so batches are made before it is thrown.
         batches = [loop.maker.make(plan[i % len(plan)], i) for i in range(6)]
         for batch in batches[:3]:  # what is compiled or chosen on first use
@@ -212,7 +212,7 @@ class TestOnGpu:
         _, _, loop = prepared(tiny_data, tmp_path, device="cuda")
         maker = loop.maker
         maker.negatives = np.random.default_rng(0).integers(-1, 40, (loop.n_queries, 6))
-        plan = loop.plan() * 20
+        plan = loop.batch_rows() * 20
         alone = [host_copy(maker.make(rows, step)) for step, rows in enumerate(plan)]
         busy = torch.randn(4096, 4096, device="cuda")
         for batch, expected in zip(

@@ -15,7 +15,7 @@ from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training import row_adamw
 from umpteen.training.batch import Batch
 from umpteen.training.batch_on_device import DeviceBatchMaker
-from umpteen.training.parts import new_loop, new_model
+from umpteen.training.build import build_loop, build_untrained_model
 from umpteen.training.prepare import prepare, training_splits
 from umpteen.types import Positives, Ragged
 
@@ -33,14 +33,14 @@ VARIANTS = {
     "transformer": ["encoder.name=TINY_BERT", "model.learn_temperatures=true"],
     "drawn positives": ["loss.reduction=pol", "loss.bce=0.1", "pool.extra_positives=2"],
     "triplet and soft top-k": ["loss.dual=triplet", "loss.classifier=soft_top_k"],
-    "capped": ["pool.most_labels=9", "model.label_dropout=0.1", "loss.dual=softmax"],
+    "capped": ["pool.max_labels=9", "model.label_dropout=0.1", "loss.dual=softmax"],
     "all labels": ["pool.scope=all", "encoder.name=TINY_BERT", "loss.bce=0.1"],
     "bank": ["pool.scope=bank", "encoder.name=TINY_BERT"],
     "label rows": ["augment.method=gandalf"],
     "mixed queries": ["augment.method=mixup"],
     "mixed with labels": ["augment.method=label-mixup", "model.heads=['classifier']"],
-    "labels with texts": ["model.label_side=text"],
-    "labels with neighbours": ["model.label_side=graph"],
+    "labels with texts": ["model.label_parametrization=text"],
+    "labels with neighbours": ["model.label_parametrization=graph"],
     "all labels, soft top-k": ["pool.scope=all", "loss.dual=soft_top_k", "loss.reduction=pol"],
 }
 
@@ -69,7 +69,7 @@ def made_on_device(loop, settings, data):
         torch.device("cpu"),
         positives_per_query=settings.pool.positives,
         negatives_per_query=settings.pool.negatives,
-        most_labels=settings.pool.most_labels,
+        max_labels=settings.pool.max_labels,
         extra_positives=settings.pool.extra_positives,
     )
     parts = data.queries, data.labels, pools, torch.device("cpu")
@@ -78,7 +78,7 @@ def made_on_device(loop, settings, data):
     maker.negatives = np.random.default_rng(1).integers(
         -1, len(data.labels), (len(data.queries), 4)
     )
-    batch = maker.make(loop.plan()[0], 0)
+    batch = maker.make(loop.batch_rows()[0], 0)
     tokens = Ragged(batch.tokens.ids.to("meta"), batch.tokens.offsets)
     on_host = batch.label_rows, batch.everything
     return Batch(batch.queries, tokens, on_meta(batch.pool), None, *on_host)
@@ -94,13 +94,13 @@ def test_a_step_needs_no_number_from_the_device(
     changes = [change.replace("TINY_BERT", str(tiny_bert)) for change in changes]
     settings = resolve_open_settings(load_config(overrides=[*SETTINGS, *changes]))
     dataset = training_splits(tiny_data, settings)
-    model, tokenizer = new_model(settings, dataset)
-    data = prepare(dataset, settings, tokenizer, cache=tmp_path, say=lambda text: None)
+    model, tokenizer = build_untrained_model(settings, dataset)
+    data = prepare(dataset, settings, tokenizer, cache=tmp_path, log=lambda text: None)
     model = model.to("meta").train()
-    loop = new_loop(
+    loop = build_loop(
         settings, data, model, keep_refresh=lambda refreshed, epoch: None, precision="fp32"
     )
-    batch = loop.maker.make(loop.plan()[0], 0)
+    batch = loop.maker.make(loop.batch_rows()[0], 0)
     if made_there:
         batch = made_on_device(loop, settings, data)
     monkeypatch.setattr(torch, "autocast", MetaAutocast)

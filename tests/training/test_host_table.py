@@ -143,9 +143,9 @@ RUNS = {
 def test_a_run_comes_to_the_same_bytes_and_resumes(changes, tiny_data, tmp_path):
     changes = ("train.epochs=3", "train.checkpoint_seconds=0", *changes)
     fit(tiny_data, tmp_path / "device", *changes)
-    fit(tiny_data, tmp_path / "host", *changes, "train.label_place=host")
+    fit(tiny_data, tmp_path / "host", *changes, "train.label_device=host")
     assert outcome(tmp_path / "host") == outcome(tmp_path / "device")
-    stop_at(4, tiny_data, tmp_path / "run", *changes, "train.label_place=host")
+    stop_at(4, tiny_data, tmp_path / "run", *changes, "train.label_device=host")
     fit(tiny_data, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "device")
     for name in ("model.safetensors", "optimizer.safetensors"):
@@ -154,8 +154,9 @@ def test_a_run_comes_to_the_same_bytes_and_resumes(changes, tiny_data, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "changes", [("pool.scope=all",), ("model.heads=['dual']",), ("model.label_side=text",)]
+    "changes",
+    [("pool.scope=all",), ("model.heads=['dual']",), ("model.label_parametrization=text",)],
 )
 def test_what_needs_the_table_on_the_device_is_refused(changes, tiny_data, tmp_path):
-    with pytest.raises(ConfigError, match="train.label_place must be device unless"):
-        fit(tiny_data, tmp_path / "run", *changes, "train.label_place=host")
+    with pytest.raises(ConfigError, match="train.label_device must be device unless"):
+        fit(tiny_data, tmp_path / "run", *changes, "train.label_device=host")

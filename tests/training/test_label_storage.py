@@ -184,7 +184,7 @@ def test_a_gpu_learns_in_every_storage_and_place(table, moments, place, tiny_dat
         "train.lr_labels=0.01",
         f"train.label_storage={table}",
         f"train.label_moments={moments}",
-        f"train.label_place={place}",
+        f"train.label_device={place}",
     )
     model = umpteen.train(tiny_data, out=tmp_path / "run", overrides=changes, device="cuda")
     losses = [line["loss"] for line in steps(tmp_path / "run")]

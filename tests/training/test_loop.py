@@ -112,9 +112,9 @@ def test_growing_clusters_are_random_first_and_join_between_refreshes(tiny_data,
     # The plan of an epoch in which nothing was refreshed follows from seed, epoch and refresh.
     order, bounds = loop.refreshed.order, loop.refreshed.bounds
     loop.position.epoch = 3
-    batches = loop.plan()
+    batches = loop.batch_rows()
     assert sorted(np.concatenate(batches).tolist()) == list(range(loop.n_queries))
-    assert all(np.array_equal(a, b) for a, b in zip(batches, loop.plan(), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(batches, loop.batch_rows(), strict=True))
     whole = [set(order[a:b].tolist()) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     assert max(map(len, whole)) <= 12
     unbroken = sum(any(group <= set(batch.tolist()) for batch in batches) for group in whole)

@@ -38,7 +38,7 @@ def test_targets_are_the_dense_mixture(kind, seed):
     rng = np.random.default_rng(seed)
     before, dense = pool(rng)
     after, mix = Mixing(kind, 0.7)(before, B, rng)
-    shares = mix.shares[:, None]
+    shares = mix.weights[:, None]
     if kind == "mixup":
         theirs = dense[mix.partners]
     else:
@@ -55,7 +55,7 @@ def test_vectors_are_the_same_mixture(kind):
     rng = np.random.default_rng(3)
     _, mix = Mixing(kind, 0.7)(pool(rng)[0], B, rng)
     encoded = torch.randn(B + N_TEXT, 4, generator=torch.Generator().manual_seed(1))
-    shares = torch.from_numpy(mix.shares)[:, None]
+    shares = torch.from_numpy(mix.weights)[:, None]
     expected = shares * encoded[:B] + (1 - shares) * encoded[mix.partners]
     torch.testing.assert_close(mix.vectors(encoded), expected)
 

@@ -18,7 +18,7 @@ CONFIG = load_config(overrides=SETTINGS)
 def prepared(data, tmp_path, config=CONFIG):
     splits = prepare.training_splits(data, config)
     tokenizer = train_tokenizer(prepare.all_texts(splits, "all"), vocabulary=200)
-    return prepare.prepare(splits, config, tokenizer, cache=tmp_path, say=lambda text: None)
+    return prepare.prepare(splits, config, tokenizer, cache=tmp_path, log=lambda text: None)
 
 
 def test_what_is_held_out_and_what_is_trained_on_share_no_query(tiny_data):

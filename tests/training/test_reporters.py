@@ -97,7 +97,7 @@ def test_the_terminal_prints_to_stderr_and_marks_the_best(capsys):
     terminal.step(info(1), 0.2)
     terminal.validation(1, {"dual": {"P@1": 1.0}, "combined": {"P@1": 25.0}}, best=True)
     terminal.validation(2, {"dual": {"P@1": 1.0}, "combined": {"P@1": 20.0}}, best=False)
-    terminal.say("[red] brackets stay as they are")
+    terminal.log("[red] brackets stay as they are")
     terminal.close()
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -66,7 +66,7 @@ def test_out_of_memory_says_what_to_make_smaller(tiny_data, tmp_path):
         fit(tiny_data, run, "loss.dual=small_runs:OutOfMemory", "train.checkpoint_seconds=0")
     message = str(caught.value)
     assert "too small for step 3" in message
-    for name in ("batches.size (it is 20)", "pool.most_labels", "data.max_tokens", "--resume"):
+    for name in ("batches.size (it is 20)", "pool.max_labels", "data.max_tokens", "--resume"):
         assert name in message
     assert str(checkpoints(run)[-1]) in message
 
@@ -335,8 +335,8 @@ VARIANTS = {
     "random batches": ("batches.clustered=false", "pool.negatives=0"),
     "late refresh, capped pool": (
         "batches.first_refresh=1",
-        "pool.most_labels=15",
-        "pool.least_labels=15",
+        "pool.max_labels=15",
+        "pool.min_labels=15",
     ),
     "small clusters": ("batches.cluster_size=4",),
     "a bank of labels": ("pool.scope=bank", "pool.memory_mib=1"),

@@ -83,7 +83,7 @@ CASES = {
         "model.heads=['dual']",
         "loss.reduction=pol",
         "loss.dual=softmax",
-        "pool.most_labels=11",
+        "pool.max_labels=11",
     ),
     "pool, classifier, one at a time": (
         "model.heads=['classifier']",

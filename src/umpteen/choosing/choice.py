@@ -21,7 +21,7 @@ class Choice:
     """A line for each rule."""
 
     def overrides(self) -> list[str]:
-        """The settings as ``section.key=value`` strings."""
+        """Return the settings as ``section.key=value`` strings."""
         return [f"{key}={value}" for key, value in self.settings.items()]
 
 
@@ -36,12 +36,12 @@ def choose(facts: Facts, overrides: Sequence[str] = ()) -> Choice:
     Returns:
         The choice; a pure function of the arguments.
     """
-    told = {override.partition("=")[0].strip() for override in overrides}
+    user_keys = {override.partition("=")[0].strip() for override in overrides}
     settings: dict[str, Any] = {}
     reasons = [f"preset {preset_of(facts)}: the encoder is a {facts.encoder}"]
     for rule in RULES:
         chosen = rule(facts)
-        if told & set(chosen.settings):
+        if user_keys & set(chosen.settings):
             continue  # whoever sets one of a rule's settings has another rule in mind
         settings |= chosen.settings
         reasons.append(_line(chosen.settings.items(), chosen.reason))

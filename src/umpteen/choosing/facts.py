@@ -29,21 +29,23 @@ class Facts:
     spare: int
     """Training queries that can leave train together without taking a label's last one; counted up
     to ``SAMPLE``."""
-    least_held: int
+    min_validation: int
     """Held-out queries that an ensemble needs; 0 where none is wanted."""
     encoder: str
     """``bag``, ``convolution`` or ``transformer``."""
 
 
-def look_at(data: Dataset, *, text: str, tokenizer: Any, encoder: str, least_held: int) -> Facts:
-    """The facts of a data set; its test split is not looked at.
+def measure_facts(
+    data: Dataset, *, text: str, tokenizer: Any, encoder: str, min_validation: int
+) -> Facts:
+    """Return the facts of a data set; its test split is not looked at.
 
     Args:
         data: The data.
         text: ``title`` or ``all``.
         tokenizer: The encoder's; None counts words instead, at four tokens for three of them.
         encoder: Its kind.
-        least_held: Held-out queries that an ensemble needs; 0 where none is wanted.
+        min_validation: Held-out queries that an ensemble needs; 0 where none is wanted.
 
     Returns:
         The facts.
@@ -57,7 +59,7 @@ def look_at(data: Dataset, *, text: str, tokenizer: Any, encoder: str, least_hel
         length_99=_percentile(lengths, 99),
         validation=len(data["validation"]) if "validation" in data else 0,
         spare=len(spare_queries(train.filtered_targets(), order, SAMPLE)),
-        least_held=least_held,
+        min_validation=min_validation,
         encoder=encoder,
     )
 

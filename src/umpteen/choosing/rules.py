@@ -12,18 +12,18 @@ from typing import Any
 
 from umpteen.choosing.facts import Facts
 
-MOST_TOKENS = {"bag": 512, "convolution": 128}
+MAX_TOKENS = {"bag": 512, "convolution": 128}
 CHUNK_TOKENS = 128
-MOST_CHUNKS = 4
+MAX_CHUNKS = 4
 BATCH_TOKENS = 1 << 16
-LEAST_TOKENS = 32
+MIN_TOKENS = 32
 STEPS_OF_AN_EPOCH = 50
 LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
 SMALLEST_BATCH = 32
 HELD_QUERIES = 64
 HELD_SHARE = 0.1
 FEWEST_QUERIES = 600
-LEAST_SELECTING = 30
+MIN_SELECTING = 30
 USUAL_SHARE = 0.03
 
 
@@ -38,38 +38,38 @@ class Chosen:
 
 
 def preset_of(facts: Facts) -> str:
-    """The preset the rules start from."""
+    """Return the preset the rules start from."""
     return "unidec" if facts.encoder == "transformer" else "unidec-frugal"
 
 
 def length(facts: Facts) -> Chosen:
-    """How much of a text is read."""
+    """Return how much of a text is read."""
     seen = f"99 of 100 queries have at most {facts.length_99:,} tokens"
     if facts.encoder != "transformer":
-        most = MOST_TOKENS[facts.encoder]
-        tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), most)
+        most = MAX_TOKENS[facts.encoder]
+        tokens = min(max(_rounded(facts.length_99), MIN_TOKENS), most)
         more = f"a {facts.encoder} reads up to {most}"
         return Chosen(f"{seen}; {more}", {"data.max_tokens": tokens, "data.chunks": 1})
     if facts.length_90 <= CHUNK_TOKENS:
-        tokens = min(max(_rounded(facts.length_99), LEAST_TOKENS), CHUNK_TOKENS)
+        tokens = min(max(_rounded(facts.length_99), MIN_TOKENS), CHUNK_TOKENS)
         return Chosen(seen, {"data.max_tokens": tokens, "data.chunks": 1})
-    chunks = min(-(-facts.length_90 // CHUNK_TOKENS), MOST_CHUNKS)
+    chunks = min(-(-facts.length_90 // CHUNK_TOKENS), MAX_CHUNKS)
     return Chosen(
         f"9 of 10 queries have at most {facts.length_90:,} tokens, more than the {CHUNK_TOKENS} a "
-        f"transformer sees at once; longer texts are read in up to {MOST_CHUNKS} chunks",
+        f"transformer sees at once; longer texts are read in up to {MAX_CHUNKS} chunks",
         {"data.max_tokens": CHUNK_TOKENS, "data.chunks": chunks},
     )
 
 
 def batch_size(facts: Facts) -> Chosen:
-    """Queries in a batch."""
+    """Choose the batch size."""
     largest = LARGEST_BATCH[facts.encoder]
     reason = (
         f"{facts.queries:,} queries; at least {STEPS_OF_AN_EPOCH} steps an epoch where "
         f"{SMALLEST_BATCH} to {largest} queries in a batch allow it"
     )
     if facts.encoder == "transformer" and facts.length_90 > CHUNK_TOKENS:
-        longest = CHUNK_TOKENS * min(-(-facts.length_90 // CHUNK_TOKENS), MOST_CHUNKS)
+        longest = CHUNK_TOKENS * min(-(-facts.length_90 // CHUNK_TOKENS), MAX_CHUNKS)
         largest = BATCH_TOKENS // longest
         reason += f", and at most {BATCH_TOKENS:,} tokens of theirs"
     size = largest
@@ -79,7 +79,7 @@ def batch_size(facts: Facts) -> Chosen:
 
 
 def held_out(facts: Facts) -> Chosen:
-    """How many training texts choose the epoch and fit the ensemble."""
+    """Return how many training texts choose the epoch and fit the ensemble."""
     if facts.validation:
         return Chosen(f"nothing is held out: {facts.validation:,} validation texts are given")
     of_them = f"of {facts.queries:,} texts"
@@ -88,7 +88,7 @@ def held_out(facts: Facts) -> Chosen:
         return Chosen(f"{of_them}, to choose the epoch and fit the ensemble", usual)
     share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4) if facts.queries else 0.0
     held = min(round(share * facts.queries), facts.spare)
-    if facts.queries < FEWEST_QUERIES or held < max(facts.least_held, LEAST_SELECTING):
+    if facts.queries < FEWEST_QUERIES or held < max(facts.min_validation, MIN_SELECTING):
         return Chosen(
             f"none {of_them}: too few to choose an epoch by, so the last one is used and the "
             "ensemble is cross-validated",
@@ -102,5 +102,5 @@ RULES: tuple[Callable[[Facts], Chosen], ...] = (length, batch_size, held_out)
 
 
 def _rounded(tokens: int) -> int:
-    """Up to a multiple of eight."""
+    """Round up to a multiple of eight."""
     return -(-tokens // 8) * 8

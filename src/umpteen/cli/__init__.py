@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
     """A group that lists its commands from a table and imports one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, by name."""
+        """Return the commands, by name."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

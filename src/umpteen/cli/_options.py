@@ -50,7 +50,7 @@ def sentences(function: Function) -> Function:
         except UmpteenError as error:
             if os.environ.get("UMPTEEN_TRACEBACK"):
                 raise
-            say(f"umpteen: {error}")
+            log(f"umpteen: {error}")
             sys.exit(1)
         except OSError as error:
             if os.environ.get("UMPTEEN_TRACEBACK"):
@@ -59,14 +59,14 @@ def sentences(function: Function) -> Function:
                 # The reader went away (head, less); nothing is wrong and nobody is listening.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
-            say(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")
+            log(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")
             sys.exit(1)
 
     return wrapped  # type: ignore[return-value]
 
 
-def say(text: str) -> None:
-    """Talk to the person at the terminal (stderr); stdout is for data."""
+def log(text: str) -> None:
+    """Print a line to stderr; stdout is for data."""
     click.echo(escape_controls(text, keep="\n\t"), err=True)
 
 
@@ -93,13 +93,13 @@ def plural(count: int, noun: str) -> str:
 
 
 def write_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Write one JSON document to stdout."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     click.echo(_RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
-    """A plain aligned table on stdout; numbers to the right, two decimals."""
+    """Write an aligned table to stdout; numbers are right-aligned, with two decimals."""
     cells = [
         [f"{c:.2f}" if isinstance(c, float) else escape_controls(str(c)) for c in row]
         for row in rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from umpteen.cli._options import json_option, say, sentences, write_json
+from umpteen.cli._options import json_option, log, sentences, write_json
 
 
 @click.command()
@@ -25,4 +25,4 @@ def backup(run: str, out: str, as_json: bool) -> None:
     if as_json:
         write_json({"out": out, "revision": revision})
     else:
-        say(f"copied {run} to {out} (revision {revision})")
+        log(f"copied {run} to {out} (revision {revision})")

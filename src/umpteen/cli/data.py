@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from umpteen.cli._options import format_option, json_option, say, sentences, write_json, write_table
+from umpteen.cli._options import format_option, json_option, log, sentences, write_json, write_table
 from umpteen.errors import DataError
 
 ELSEWHERE = {
@@ -23,12 +23,12 @@ class DataGroup(click.Group):
     """Imports the commands of ``ELSEWHERE`` late."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, by name."""
+        """Return the commands, by name."""
         there = [name for name, file in ELSEWHERE.items() if importlib.util.find_spec(file)]
         return sorted([*self.commands, *there])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One command."""
+        """Import one command."""
         if importlib.util.find_spec(ELSEWHERE.get(cmd_name, "umpteen.cli.not_there")):
             module = importlib.import_module(ELSEWHERE[cmd_name])
             command: click.Command = getattr(module, cmd_name)
@@ -73,9 +73,9 @@ def check(path: str, data_format: str | None, as_json: bool) -> None:
     title = f"{dataset.name}: {name}, {len(dataset.labels)} labels"
     write_table(["split", "queries", "positives", "filter pairs"], rows, title=title)
     for warning in warnings:
-        say(f"warning: {warning}")
+        log(f"warning: {warning}")
     use = "be used" if "train" in splits else "be measured on, not trained: there is no train split"
-    say(f"The data can {use}; see the warnings." if warnings else f"The data can {use}.")
+    log(f"The data can {use}; see the warnings." if warnings else f"The data can {use}.")
 
 
 @data.command()
@@ -96,11 +96,11 @@ def stats(
     label: str | None,
     most: int,
 ) -> None:
-    """Counts of DATA and the label-frequency picture, or one label's strongest correlations."""
+    """Print counts of DATA and a plot of label frequencies, or the neighbours of one label."""
     if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg"):
         raise click.UsageError(f"--plot must name a .png or .svg file, not {plot!r}")
     from umpteen.data.formats import load_dataset
-    from umpteen.data.picture import draw_file
+    from umpteen.data.frequency_plot import draw_file
     from umpteen.data.statistics import BINS, describe
     from umpteen.metrics.bins import frequency_bins
 
@@ -118,7 +118,7 @@ def stats(
         if bins is None:
             raise DataError("the data has no train split, so there are no frequencies to plot")
         draw_file(dataset, bins, plot)
-        say(f"Wrote {plot}")
+        log(f"Wrote {plot}")
 
 
 @data.command()
@@ -136,8 +136,8 @@ def convert(path: str, out: str, to: str, data_format: str | None) -> None:
 
     lost = converting.convert(path, out, to, format=data_format)
     if lost:
-        say(f"{to} cannot hold: {lost}.")
-    say(f"Wrote {out}")
+        log(f"{to} cannot hold: {lost}.")
+    log(f"Wrote {out}")
 
 
 def _show_neighbours(dataset: Any, label: str, most: int, as_json: bool, plot: str | None) -> None:
@@ -151,11 +151,11 @@ def _show_neighbours(dataset: Any, label: str, most: int, as_json: bool, plot: s
             click.echo(line)
     if plot is not None:
         near.draw_neighbours_file(found, plot)
-        say(f"Wrote {plot}")
+        log(f"Wrote {plot}")
 
 
 def _print_stats(found: dict[str, Any]) -> None:
-    from umpteen.data.picture import draw_text
+    from umpteen.data.frequency_plot import draw_text
 
     labels = found["labels"]
     constants = found["propensity"]

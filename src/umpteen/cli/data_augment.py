@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from umpteen.cli._options import format_option, say, sentences
+from umpteen.cli._options import format_option, log, sentences
 from umpteen.data.augment import SUMMARIES
 from umpteen.errors import ConfigError
 
@@ -71,8 +71,8 @@ def augment(
     to: str,
     data_format: str | None,
     delta: float | None,
-    most_positives: int,
-    most_queries: int,
+    max_positives: int,
+    max_queries: int,
     walk_steps: int,
     restart: float,
     word_share: float,
@@ -98,8 +98,8 @@ def augment(
             rows=rows,
             share=share,
             order=order,
-            most_positives=most_positives,
-            most_queries=most_queries,
+            max_positives=max_positives,
+            max_queries=max_queries,
             walk_steps=walk_steps,
             restart=restart,
             word_share=word_share,
@@ -110,11 +110,11 @@ def augment(
     with atomic_folder(out) as folder:
         whole = load_dataset(path, data_format)
         data = training_splits(whole, config)
-        found = augmented(data, config, say=say)
+        found = augmented(data, config, log=log)
         splits = {**whole.splits, **data.splits, "train": found.split}
         made = dataclasses.replace(whole, splits=splits)
         part.write(made, folder)
     lost = losses(made, part.HOLDS)
     if lost:
-        say(f"{to} cannot hold: {lost}.")
-    say(f"Wrote {out}; measure runs on {path}, whose label frequencies are the real ones.")
+        log(f"{to} cannot hold: {lost}.")
+    log(f"Wrote {out}; measure runs on {path}, whose label frequencies are the real ones.")

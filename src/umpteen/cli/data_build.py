@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from umpteen.cli._options import say, sentences
+from umpteen.cli._options import log, sentences
 from umpteen.data.sources import SOURCES, SUMMARIES
 
 # Each option and the parameter of a source's build() it stands for.
@@ -94,14 +94,14 @@ def build(name: str, out: str, **options: Any) -> None:
     _check(source, name, given)
     # The folder comes first: an OUT that exists is refused before the work, not after.
     with atomic_folder(out) as folder:
-        dataset = source(**given, say=say)
+        dataset = source(**given, log=log)
         jsonl.write(dataset, folder)
     # A source of one's own may have other splits than train and test.
     queries = " and ".join(f"{len(split)} {each}" for each, split in dataset.splits.items())
     told = f"{out}: {queries} queries, {len(dataset.labels)} labels"
     if train := dataset.splits.get("train"):
         told += f", {train.targets.nnz / len(train):.2f} labels per training query"
-    say(told)
+    log(told)
 
 
 def _check(source: Callable[..., Any], name: str, given: dict[str, Any]) -> None:

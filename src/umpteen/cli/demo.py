@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from umpteen.cli._options import say, sentences, write_table
+from umpteen.cli._options import log, sentences, write_table
 
 if TYPE_CHECKING:
     from umpteen.predictor import Predictor
@@ -35,7 +35,7 @@ def demo(out: str) -> None:
     if sys.stdin.isatty() and sys.stdout.isatty():
         _converse(predictor)
     command = _command()
-    say(
+    log(
         f"\nThe run is in {out}. Try:\n"
         f"  {command} serve {out}\n"
         f"  {command} report {out}\n"
@@ -44,7 +44,7 @@ def demo(out: str) -> None:
 
 
 def _command() -> str:
-    """What to type: ``make demo`` calls the script of an environment that nobody has activated."""
+    """Return how to call umpteen; ``make demo`` runs a script of an inactive environment."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "umpteen" and not shutil.which("umpteen") else "umpteen"
 
@@ -58,12 +58,12 @@ def _trained(run: Path) -> Predictor:
     from umpteen.training.run import train
 
     if _finished(run):
-        say(f"{run} is there already; answering from it")
+        log(f"{run} is there already; answering from it")
         return Predictor.load(run, device="cpu")
-    say("Clinical terms (simple-icd-10-cm) and everyday names, and the ICD-10-CM codes they mean:")
+    log("Clinical terms (simple-icd-10-cm) and everyday names, and the ICD-10-CM codes they mean:")
     data = icd10.build()
     query, labels = data["test"].titles[0], data["test"].targets[0].indices
-    say(
+    log(
         f"  {len(data['train']):,} terms to learn from, {len(data['test']):,} held out, "
         f"{len(data.labels):,} codes. One of those held out:\n"
         f"  “{query}” → "
@@ -79,7 +79,7 @@ def _trained(run: Path) -> Predictor:
         resume=resume,
         reporters=[Terminal()],
     )
-    say("\nTest texts (percent; dual: label texts, classifier: one vector per label):")
+    log("\nTest texts (percent; dual: label texts, classifier: one vector per label):")
     result = evaluate(model, data, metrics=SHOWN)
     write_table(["", *SHOWN], [[head, *r.values.values()] for head, r in result.heads.items()])
     return model
@@ -106,6 +106,6 @@ def _answer(predictor: Predictor, question: str) -> None:
 
 
 def _converse(predictor: Predictor) -> None:
-    say("\nYour own words (an empty line ends):")
+    log("\nYour own words (an empty line ends):")
     while question := click.prompt("", default="", show_default=False, prompt_suffix="> ").strip():
         _answer(predictor, question)

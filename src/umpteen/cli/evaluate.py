@@ -9,7 +9,7 @@ from umpteen.cli._options import (
     device_option,
     format_option,
     json_option,
-    say,
+    log,
     sentences,
     without_option,
     write_json,
@@ -41,7 +41,7 @@ def evaluate(
     data_format: str | None,
     as_json: bool,
 ) -> None:
-    """Metrics of RUN on DATA, in percent, for each head."""
+    """Print metrics of RUN on DATA, in percent, for each head."""
     from umpteen.data.formats import load_dataset
     from umpteen.evaluation import evaluate as run_evaluation
     from umpteen.predictor import Predictor
@@ -72,20 +72,20 @@ def evaluate(
     indexes = [vectors.index(name).describe() for name in searched]
     if result.sets is not None:
         auto, error = result.sets["auto"], result.sets["expected_calibration_error"]
-        say(
+        log(
             f"ensemble, labels with probability {result.sets['threshold']:.2f} or more: micro-F1 "
             f"{auto['micro_f1']:.2f}, macro-F1 {auto['macro_f1']:.2f}, "
             f"{auto['labels_per_query']:.1f} labels per text; calibration error {error:.2f} points"
         )
         if error > MAX_CALIBRATION_ERROR:
-            say(f"warning: probabilities are off by {error:.1f} points on average on this data")
+            log(f"warning: probabilities are off by {error:.1f} points on average on this data")
     if result.unknown_labels:
-        say(
+        log(
             f"{result.unknown_labels:,} labels of the data are unknown to the run; they count as "
             "misses"
         )
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
-    say(
+    log(
         f"{first.n:,} queries; propensity A {a:g}, B {b:g}; "
         f"{first.n_filters:,} filter pairs; search: {', '.join(searches)}; {TIE_RULE}"
     )

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from umpteen.cli._options import json_option, plural, say, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, plural, sentences, write_json, write_table
 from umpteen.cli.labels import open_store
 
 PAGE = 50
@@ -41,7 +41,7 @@ def add(run: str, file: IO[str], as_json: bool) -> None:
     if as_json:
         write_json({"added": count, "total": total, "revision": store.revision})
     else:
-        say(f"added {plural(count, 'example')}; the run has {total}")
+        log(f"added {plural(count, 'example')}; the run has {total}")
 
 
 @examples.command("list")
@@ -70,7 +70,7 @@ def list_(run: str, offset: int, limit: int, as_json: bool) -> None:
         [[_shorten(e["text"]), ", ".join(e["labels"]), e["revision"]] for e in shown],
     )
     if total > len(shown):
-        say(f"{len(shown)} of {total} examples; more with --limit and --offset")
+        log(f"{len(shown)} of {total} examples; more with --limit and --offset")
 
 
 def _shorten(text: str) -> str:

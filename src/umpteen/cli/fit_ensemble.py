@@ -8,7 +8,7 @@ from umpteen.cli._options import (
     device_option,
     format_option,
     json_option,
-    say,
+    log,
     sentences,
     write_json,
     write_table,
@@ -59,7 +59,7 @@ def fit_ensemble(
         with_overrides(folder.read_settings(), overrides), source=str(folder.config)
     )
     model = fit_ensemble_of_run(
-        folder, load_dataset(data, data_format), settings, device=device, log=say, again=True
+        folder, load_dataset(data, data_format), settings, device=device, log=log, again=True
     )
     assert model is not None
     columns = [*METRICS, "ECE", "micro-F1"]
@@ -89,4 +89,4 @@ def fit_ensemble(
     )
     shares = model.variants[0].contributions.items()
     parts = ", ".join(f"{scorer} {share:.0f} %" for scorer, share in shares)
-    say(f"fitted on {model.fitted_on}; contributions: {parts or 'not measured'}")
+    log(f"fitted on {model.fitted_on}; contributions: {parts or 'not measured'}")

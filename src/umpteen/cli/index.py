@@ -96,7 +96,7 @@ def _example_texts(file: Path) -> list[str]:
 def _measure(
     predictor: Predictor, head: str, built: LabelIndex, texts: list[str], k: int
 ) -> dict[str, Any]:
-    """Recall of the exact top k and the time per query of both."""
+    """Return recall of the exact top k and the time per query of both."""
     import time
 
     from umpteen.index.exact import ExactIndex

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from umpteen.cli._options import json_option, plural, say, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, plural, sentences, write_json, write_table
 
 if TYPE_CHECKING:
     from umpteen.store import ChangeStore, NewLabel
@@ -103,7 +103,7 @@ def list_(
         [[label.id, label.text, label.count, label.state] for label in page.labels],
     )
     if page.total > len(page.labels):
-        say(f"{len(page.labels)} of {page.total} labels; more with --limit and --offset")
+        log(f"{len(page.labels)} of {page.total} labels; more with --limit and --offset")
 
 
 @labels.command()
@@ -122,7 +122,7 @@ def carry(old: str, new: str, as_json: bool) -> None:
     if as_json:
         write_json(done)
     else:
-        say(
+        log(
             f"added {plural(done['added'], 'label')}, retired {plural(done['retired'], 'label')}, "
             f"added {plural(done['examples'], 'example')}"
         )
@@ -143,7 +143,7 @@ def _change(run: str, change: Callable[[ChangeStore], int], done: str, as_json: 
     if as_json:
         write_json({done: count, "revision": store.revision})
     else:
-        say(f"{done} {plural(count, 'label')}")
+        log(f"{done} {plural(count, 'label')}")
 
 
 def _read(file: IO[str]) -> Iterator[NewLabel]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umpteen.cli._options import json_option, say, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, sentences, write_json, write_table
 
 if TYPE_CHECKING:
     from umpteen.config import RunConfig
@@ -54,7 +54,7 @@ def plan(
     positives: float,
     as_json: bool,
 ) -> None:
-    """Say what a run takes, and what to change if it does not fit.
+    """Estimate memory and time of a run, with advice where it does not fit.
 
     Memory and time come from formulas (src/umpteen/plan/formulas.py), not from a measurement:
     memory is meant to be right within a quarter, time within a factor of two; docs/plan.md says
@@ -87,13 +87,13 @@ def plan(
     else:
         _write(found)
         if settings.stage2:
-            say("a second stage comes after it; this is the first one's plan")
+            log("a second stage comes after it; this is the first one's plan")
     if not found.fits:
         sys.exit(1)
 
 
 def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dict[str, Any]:
-    """What a plan needs of the settings."""
+    """Return what a plan needs of the settings."""
     pool, batches, train = settings.pool, settings.batches, settings.train
     return {
         "dim": settings.model.dim if dim is None else dim,
@@ -102,8 +102,8 @@ def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dic
         "scope": pool.scope,
         "batch": batches.size,
         "drawn": pool.positives + pool.negatives + pool.extra_positives,
-        "most_labels": pool.most_labels,
-        "least_labels": pool.least_labels,
+        "max_labels": pool.max_labels,
+        "min_labels": pool.min_labels,
         "mined": pool.negatives * batches.refresh_epochs,
         "clustered": batches.clustered,
         "refresh_epochs": batches.refresh_epochs,
@@ -113,8 +113,8 @@ def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dic
         "block_bytes": (pool.memory_mib or (1536 if is_gpu else 512)) << 20,
         "label_storage": train.label_storage,
         "label_moments": train.label_moments,
-        "label_place": train.label_place,
-        "movable": settings.model.label_side == "free",
+        "label_device": train.label_device,
+        "movable": settings.model.label_parametrization == "free",
         "bf16": train.precision == "bf16" or (train.precision == "auto" and is_gpu),
     }
 

@@ -49,7 +49,7 @@ def predict(
     explain: bool,
     device: str,
 ) -> None:
-    """Labels for each line of FILE (or of standard input), one JSON line each.
+    """Predict labels for each line of FILE (or of standard input), one JSON line each.
 
     A line is a text, or a JSON object with a "text" field, or a "title" and a "content", of which
     is read what training read. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
@@ -74,7 +74,7 @@ def predict(
 
 
 def _labels(top: TopK, place: int) -> list[dict[str, Any]]:
-    """The labels of one text as JSON values."""
+    """Return the labels of one text as JSON values."""
     assert top.labels is not None
     ids, texts = top.labels.ids, top.labels.texts
     labels: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ def _texts(file: IO[str], which: str) -> Iterator[str]:
 
 
 def _text_of(value: Any, which: str, path: str, line: int) -> str:
-    """What is read of a JSON object, as of a row of a data set."""
+    """Return what is read of a JSON object, as of a row of a data set."""
     from umpteen.data.labels import join_texts
     from umpteen.errors import DataError
 

@@ -6,7 +6,7 @@ from importlib import resources
 
 import click
 
-from umpteen.cli._options import json_option, say, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, sentences, write_json, write_table
 
 
 @click.command()
@@ -29,9 +29,9 @@ def presets(as_json: bool) -> None:
     write_table(["--preset", "what it is"], [[n, s] for n, s in methods.items()])
     click.echo()
     write_table(["--dataset", "settings for it"], [[n, s] for n, s in datasets.items()])
-    say("\ngandalf-NAME is any preset with label texts as training rows.")
+    log("\ngandalf-NAME is any preset with label texts as training rows.")
 
 
 def _summary(text: str) -> str:
-    """The comment below a preset's command line."""
+    """Return the comment below a preset's command line."""
     return text.splitlines()[1].removeprefix("#").strip()

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from umpteen.cli._options import json_option, plural, say, sentences, write_json
+from umpteen.cli._options import json_option, log, plural, sentences, write_json
 
 
 @click.command()
@@ -32,9 +32,9 @@ def repair(run: str, as_json: bool) -> None:
         write_json({"damaged": report is not None, **values})
         return
     if report is None:
-        say("nothing is damaged")
+        log("nothing is damaged")
         return
-    say(
+    log(
         f"kept {plural(report.labels, 'added label')}, {plural(report.retired, 'retired label')} "
         f"and {plural(report.examples, 'example')}"
     )
@@ -48,6 +48,6 @@ def repair(run: str, as_json: bool) -> None:
         if count
     ]
     if lost:
-        say(f"lost {', '.join(lost)}; compare with: umpteen labels list {run} --changed")
+        log(f"lost {', '.join(lost)}; compare with: umpteen labels list {run} --changed")
     if report.aside is not None:
-        say(f"damaged file: {report.aside}")
+        log(f"damaged file: {report.aside}")

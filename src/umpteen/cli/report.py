@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from umpteen.cli._options import device_option, format_option, say, sentences
+from umpteen.cli._options import device_option, format_option, log, sentences
 
 
 @click.command()
@@ -44,4 +44,4 @@ def report(
 
         data = load_dataset(data_path, data_format)
     page = write_report(run, data=data, split=split or "test", out=out, device=device)
-    say(f"the report is in {page}")
+    log(f"the report is in {page}")

@@ -9,7 +9,7 @@ import click
 from umpteen.cli._options import (
     format_option,
     json_option,
-    say,
+    log,
     sentences,
     write_json,
     write_table,
@@ -83,7 +83,7 @@ def score(
         metrics=names,
     )
     if unknown:
-        say(f"umpteen: {unknown} predicted ids are no labels of the data; counted as misses")
+        log(f"umpteen: {unknown} predicted ids are no labels of the data; counted as misses")
     if as_json:
         write_json(report.as_json())
     else:

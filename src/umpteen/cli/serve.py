@@ -6,7 +6,7 @@ import os
 
 import click
 
-from umpteen.cli._options import device_option, say, sentences
+from umpteen.cli._options import device_option, log, sentences
 
 
 @click.command()
@@ -69,4 +69,4 @@ def serve(
         deadline_seconds=deadline,
         poll_seconds=poll,
     )
-    run_service(options, say=say)
+    run_service(options, log=log)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from umpteen.cli._options import device_option, json_option, say, sentences, write_json
+from umpteen.cli._options import device_option, json_option, log, sentences, write_json
 
 
 @click.command()
@@ -45,8 +45,8 @@ def study(
 
     from umpteen.files import atomic_file
     from umpteen.study import results
+    from umpteen.study.definition import read_study
     from umpteen.study.drawing import draw_all
-    from umpteen.study.plan import read_study
 
     given = dict(_split(place) for place in places)
     plan = read_study(file, given)
@@ -66,11 +66,11 @@ def study(
                 device=device,
                 only=only,
                 jobs=jobs,
-                say=say,
+                log=log,
                 reporters=lambda: [Terminal()],
             )
         except KeyboardInterrupt:
-            say("stopped; the same command continues")
+            log("stopped; the same command continues")
             sys.exit(130)
     cells = results.read_cells(plan, out)
     made = results.table(plan, cells, heads="all" if all_heads else "best")
@@ -82,9 +82,9 @@ def study(
         write_json(results.as_json(plan, cells))
     else:
         click.echo(made, nl=False)
-    say(f"Wrote {out}/table.md and {len(written)} plots in {out}/plots")
+    log(f"Wrote {out}/table.md and {len(written)} plots in {out}/plots")
     for sentence in failed:
-        say(f"failed: {sentence}")
+        log(f"failed: {sentence}")
     if failed:
         sys.exit(1)
 

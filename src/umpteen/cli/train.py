@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from umpteen.cli._options import device_option, format_option, say, sentences
+from umpteen.cli._options import device_option, format_option, log, sentences
 
 
 @click.command()
@@ -78,7 +78,7 @@ def train(
     try:
         read = load_dataset(data, data_format)
         for reporter in reporters[:1]:
-            reporter.say(
+            reporter.log(
                 f"{read.name}: {len(read['train']):,} queries, {len(read.labels):,} labels"
             )
         run(
@@ -99,4 +99,4 @@ def train(
         sys.exit(130)
     if ranks.first:
         tested = f"umpteen evaluate {out} {data}" if "test" in read.splits else ""
-        say(f"the run is in {out}; next: {tested or f'umpteen predict {out}'}")
+        log(f"the run is in {out}; next: {tested or f'umpteen predict {out}'}")

@@ -31,7 +31,7 @@ class _Cast(torch.autograd.Function):
 
 
 def cast_weights(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype) -> list[Tensor]:
-    """Each group of parameters as one tensor.
+    """Return each group of parameters as one tensor.
 
     Equals ``[torch.cat(group).to(dtype) for group in groups]``.
 
@@ -47,7 +47,7 @@ def cast_weights(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype) -> list
 
 
 def _parts(joined: Sequence[Tensor], rows: list[list[int]]) -> list[Tensor]:
-    """Each tensor cut where its parameters meet; most are of one."""
+    """Return each tensor cut where its parameters meet; most are of one."""
     pairs = zip(joined, rows, strict=True)
     return list(chain(*([j] if len(own) == 1 else j.split(own) for j, own in pairs)))
 

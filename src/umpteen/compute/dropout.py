@@ -19,7 +19,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Any shape to the same."""
+        """Apply dropout to a tensor of any shape."""
         if not self.training:
             return input
         if input.device.type != "cpu" or not 0 < self.p < 1:
@@ -28,7 +28,9 @@ class Dropout(nn.Dropout):
 
 
 def keep_factors(like: Tensor, rate: float) -> Tensor:
-    """0 with probability ``rate``, else what keeps the mean at 1; shape and type as a tensor's.
+    """Draw 0 with probability ``rate``, else the factor that keeps the mean at 1.
+
+    Shape and type as a tensor's.
 
     The rate is rounded to sixteen bits, and the factor belongs to the rounded one.
     """

@@ -27,7 +27,7 @@ class Tokens(Protocol):
         """(N,) tokens of each text."""
 
     def take(self, rows: Any) -> Ragged:
-        """The tokens of some texts."""
+        """Return the tokens of some texts."""
 
     def __len__(self) -> int: ...
 

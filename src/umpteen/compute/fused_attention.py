@@ -97,7 +97,7 @@ def attention_block(
     norm_weight: Tensor, norm_shift: Tensor, who: Texts, drop: Dropouts, *, eps: float,
     made_of: MadeOf | None = None,
 ) -> tuple[Tensor, Kept]:  # fmt: skip
-    """The first half of a transformer's layer.
+    """Return the first half of a transformer's layer.
 
     Equals ``layer_norm(x + dropout(linear(attention, output, output_bias)))``, the norm reckoned in
     float32, for ``attention = tile_attention(linear(x, weight, weight_bias), ...)``.

@@ -126,7 +126,7 @@ def feed_forward(
     shift: Tensor, *, made_of: tuple[Kept, Tensor, Tensor], eps: float, rate: float = 0.0,
     seed: Tensor | None = None,
 ) -> tuple[Tensor, Kept]:  # fmt: skip
-    """The second half of a transformer's layer.
+    """Return the second half of a transformer's layer.
 
     Equals ``layer_norm(x + dropout(linear(gelu(linear(x, up, up_bias)), down, down_bias)))``, the
     norm reckoned in float32.

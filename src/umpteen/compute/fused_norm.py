@@ -118,7 +118,10 @@ def _again(
 
 @cache
 def _shape(width: int, elements: int) -> dict[str, int]:
-    """The constants of a kernel that holds so many elements at once, or one row if that is more."""
+    """Return the constants of a kernel that holds so many elements at once.
+
+    Or one row if that is more.
+    """
     block = max(16, triton.next_power_of_2(width))
     return {"WIDTH": width, "BLOCK": block, "ROWS": max(1, elements // block)}
 
@@ -127,7 +130,10 @@ def norm_forward(
     values: Tensor, bias: Tensor | None, residual: Tensor, weight: Tensor, shift: Tensor, *,
     eps: float, rate: float, seed: Tensor | None, dtype: torch.dtype,
 ) -> tuple[Tensor, Kept]:  # fmt: skip
-    """The forward pass of ``add_norm`` without a graph, and what ``norm_backward`` needs of it."""
+    """Return the forward pass of ``add_norm`` without a graph.
+
+    What ``norm_backward`` needs of it.
+    """
     count, width = values.shape
     out = torch.empty(count, width, dtype=dtype, device=values.device)
     total = torch.empty_like(out)
@@ -145,7 +151,7 @@ def norm_forward(
 
 
 def norm_again(kept_back: Kept, weight: Tensor, shift: Tensor) -> Tensor:
-    """The result of ``norm_forward`` once more, from what it kept."""
+    """Return the result of ``norm_forward`` once more, from what it kept."""
     total, means, inverses = kept_back
     count, width = total.shape
     shape = _shape(width, 2048)
@@ -160,7 +166,9 @@ def norm_backward(
     gradient: Tensor, weight: Tensor, kept_back: Kept, *,
     rate: float, seed: Tensor | None, dtype: torch.dtype, has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of values and residual in the dtype asked for; of weight, shift, bias in float32.
+    """Return gradients of values and residual in the dtype asked for.
+
+    Of weight, shift, bias in float32.
 
     Without dropout the first two are one tensor.
     """
@@ -213,7 +221,7 @@ def add_norm(
     values: Tensor, bias: Tensor | None, residual: Tensor, weight: Tensor, shift: Tensor, *,
     eps: float, rate: float = 0.0, seed: Tensor | None = None, dtype: torch.dtype,
 ) -> tuple[Tensor, Kept]:  # fmt: skip
-    """Layer norm of a residual sum.
+    """Compute the layer norm of a residual sum.
 
     Equals ``layer_norm((dropout(values + bias) + residual).to(dtype), ...).to(dtype)``, reckoned in
     float32.

@@ -62,7 +62,9 @@ def cached_backward(sides: Sequence[Side], loss: Callable[..., Tensor], *, seed:
 
 
 def cached_vectors(side: Side, *, seed: int, stream: int = 0) -> Tensor:
-    """The vectors of all chunks, with a graph that encodes each chunk again when it is needed.
+    """Return the vectors of all chunks.
+
+    With a graph that encodes each chunk again when it is needed.
 
     For use inside a larger loss, which is then back-propagated as any other with
     ``loss.backward()``; ``torch.autograd.grad`` does not reach the encoder's parameters. It goes
@@ -142,7 +144,7 @@ def _first_pass(side: Side, seed: int, stream: int) -> list[Tensor]:
 def _encode(
     side: Side, i: int, chunk: Any, seed: int, stream: int, autocasts: list[dict[str, Any]]
 ) -> Tensor:
-    """One chunk, the same way in both passes."""
+    """Encode one chunk, in the same way in both passes."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(chunk_randomness(seed, stream, i))
         for options in autocasts:
@@ -156,7 +158,7 @@ def _encode(
 
 
 def _autocasts() -> list[dict[str, Any]]:
-    """The autocast settings that hold here, to have them again."""
+    """Return the autocast settings that hold here, to have them again."""
     return [
         {
             "device_type": device,

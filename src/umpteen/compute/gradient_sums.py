@@ -70,7 +70,10 @@ def _sum_dense_(gradients: list[Tensor], ranks: Ranks) -> None:
 
 
 def _sum_rows(parameter: Tensor, ranks: Ranks) -> Tensor:
-    """The sum of sparse gradients (one sparse dimension), as one of the rows of all ranks."""
+    """Return the sum of sparse gradients (one sparse dimension).
+
+    As one of the rows of all ranks.
+    """
     if parameter.grad is None:
         rows = torch.empty(0, dtype=torch.int64, device=parameter.device)
         values = parameter.new_empty((0, *parameter.shape[1:]))

@@ -37,7 +37,10 @@ class Group:
 
 
 def equal_groups(offsets: NDArray[Any]) -> list[Group]:
-    """Texts of the same length together, so that nothing is padded: (M + 1,) offsets, sorted."""
+    """Group texts of the same length, without padding.
+
+    (M + 1,) offsets, sorted.
+    """
     lengths = np.diff(offsets)
     first = np.flatnonzero(np.diff(lengths, prepend=-1))
     bounds = [*first.tolist(), len(lengths)]
@@ -48,7 +51,9 @@ def equal_groups(offsets: NDArray[Any]) -> list[Group]:
 
 
 def padded_group(offsets: NDArray[Any]) -> tuple[slice, int, int, NDArray[Any], NDArray[Any], Any]:
-    """A group of neighbouring texts of any lengths, as NumPy values in the order of Group's fields.
+    """Return a group of neighbouring texts of any lengths.
+
+    As NumPy values in the order of Group's fields.
 
     Args:
         offsets: (count + 1,) where each text starts, in the packed sequence.
@@ -73,7 +78,7 @@ def group_attention(
     rate: float = 0.0,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Every token attends to the tokens of its own text.
+    """Attend from every token to the tokens of its own text.
 
     Equals, for the T tokens of each text and each head, with (T, size) queries, keys and values:
     ``dropout(softmax(queries @ keys.T / sqrt(size) + bias[head, :T, :T])) @ values``.

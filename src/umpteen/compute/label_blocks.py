@@ -56,7 +56,7 @@ def streamed_loss(
     precision: str = "fp32",
     fresh: Fresh | None = None,
 ) -> Tensor:
-    """The loss of queries against all labels, in bounded memory, differentiable.
+    """Return the loss of queries against all labels, in bounded memory, differentiable.
 
     Equals, up to rounding, ``forward * block_loss(objective, reduction, scores, positives) +
     (1 - forward) * block_loss(objective, reduction, scores.T, positives.transposed())`` for
@@ -133,7 +133,9 @@ def streamed_update(
     shards: Shards | None = None,
     precision: str = "fp32",
 ) -> Tensor:
-    """``weight * streamed_loss(...)`` whose labels are updated at once, so no (L, D) gradient is.
+    """Compute ``weight * streamed_loss(...)`` and update its labels block by block.
+
+    No (L, D) gradient is stored.
 
     The gradient by each block of labels goes to ``apply_block`` when the block is done, before this
     returns; its sum by queries and scale comes with backward, as from ``streamed_loss``. An
@@ -186,7 +188,7 @@ def _prepare(
     shards: Shards | None,
     precision: str,
 ) -> tuple[Tensor, LabelPasses]:
-    """The scaled queries, and the stream with its block size."""
+    """Return the scaled queries, and the stream with its block size."""
     if precision not in PRECISIONS:
         raise UmpteenError(
             f"precision {precision!r} is not known; it is one of {', '.join(PRECISIONS)}"
@@ -221,7 +223,7 @@ def _prepare(
 
 
 def default_memory(device: torch.device) -> int:
-    """What a block may take where nobody says."""
+    """Return the default memory of a block."""
     return MEMORY_BYTES["cuda" if device.type == "cuda" else "cpu"]
 
 
@@ -234,7 +236,7 @@ def fitting_block(
     copies: int = COPIES,
     label_copies: int = LABEL_COPIES,
 ) -> int:
-    """How many labels at once stay within the memory; see ``streamed_loss``."""
+    """Return how many labels at once stay within the memory; see ``streamed_loss``."""
     size = memory_bytes // (dtype.itemsize * (copies * n_queries + label_copies * dim))
     even = 2048 if size > 16384 else 64  # matrix products like round numbers
     return max(1, size - size % even if size > even else size)

@@ -35,13 +35,15 @@ class SummaryFunctions(Protocol):
     """Block-sized tensors alive at once, in float32."""
 
     def summarise(self, scores: Tensor) -> Tensor:
-        """(C, B) to (n, B), in parts that are yet to be merged."""
+        """Summarise (C, B) as (n, B) parts, to be merged later."""
 
     def merge(self, parts: Tensor) -> Tensor:
-        """(n, B) to (B,)."""
+        """Merge (n, B) to (B,)."""
 
     def slopes_(self, scores: Tensor, shift: Tensor, factor: Tensor, kind: torch.dtype) -> Tensor:
-        """``factor`` (B,) times the summary's derivative by each score, (C, B) in the given type.
+        """Return ``factor`` (B,) times the summary's derivative by each score.
+
+        (C, B) in the given type.
 
         ``shift`` (B,) is the summary over all labels, 0 where it is -inf. Scores may be lost.
         """
@@ -49,7 +51,10 @@ class SummaryFunctions(Protocol):
     def summarise_and_slopes_(
         self, scores: Tensor, factor: Tensor, kind: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Parts of it and the slopes at once, where slopes do not depend on the other labels."""
+        """Return parts of the summary and the slopes in one pass.
+
+        Where slopes do not depend on the other labels.
+        """
 
 
 class LogSumExp:
@@ -100,7 +105,7 @@ PLAIN: dict[str, SummaryFunctions] = {"logsumexp": LogSumExp(), "softplus": Soft
 
 
 def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
-    """What computes a summary there, by its name in ``types.ScoreSummary``."""
+    """Return what computes a summary there, by its name in ``types.ScoreSummary``."""
     if name not in PLAIN:
         raise UmpteenError(
             f"an objective's summary is {name!r}; it may be {' or '.join(PLAIN)}, or left out"
@@ -147,7 +152,7 @@ class ClosedStream(LabelPasses):
     def update(
         self, queries: Tensor, labels: Tensor, weight: Tensor, by_queries: bool, apply: ApplyBlock
     ) -> tuple[Tensor, Tensor | None]:
-        """As of any stream; in one pass where the slopes need no summary of all labels."""
+        """Update the labels; in one pass where the slopes need no summary of all labels."""
         if not self.form.linear:
             return super().update(queries, labels, weight, by_queries, apply)
         with torch.no_grad():
@@ -191,7 +196,7 @@ class ClosedStream(LabelPasses):
             del slopes
 
     def _forget(self) -> None:
-        """Nothing: summaries are merged over the blocks, so they fit any block size."""
+        """Keep the summaries: they are merged over blocks, which may have any size."""
 
     def _turned(
         self,
@@ -202,7 +207,7 @@ class ClosedStream(LabelPasses):
         part: slice,
         places: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """Scores (C, B) with -inf at whatever does not count in the summary."""
+        """Return scores (C, B) with -inf at whatever does not count in the summary."""
         if self.codes is not None:
             scores = label_fp8.multiply_codes(label_fp8.Codes(block), self.codes)
         else:
@@ -228,13 +233,13 @@ class ClosedStream(LabelPasses):
         return rounded
 
     def _places(self, part: slice, start: int) -> tuple[Tensor, Tensor] | None:
-        """Where a block's positives are in its (C, B) scores; None where it has none."""
+        """Return where a block's positives are in its (C, B) scores; None where it has none."""
         if part.start == part.stop:
             return None
         return self.pairs.cols[part] - start, self.pairs.rows[part]
 
     def _found(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """The scores of this rank's positives (P,), 0 for a dropped one.
+        """Return the scores of this rank's positives (P,), 0 for a dropped one.
 
         From the rounded factors, so that they differ from the blocks' by the order of adding only
         (and by the blocks' rounding, where those are of eight bits).
@@ -253,7 +258,7 @@ class ClosedStream(LabelPasses):
         return found.masked_fill(torch.isneginf(self.of_queries.absent[self.own_pairs]), 0.0)
 
     def _positive_slopes(self, factor: Tensor, gradient: Tensor) -> Tensor:
-        """The whole gradient by each positive's score (P,), 0 for a dropped one."""
+        """Return the whole gradient by each positive's score (P,), 0 for a dropped one."""
         side = self.of_queries
         assert side is not None
         assert self.cached is not None

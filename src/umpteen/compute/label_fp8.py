@@ -29,17 +29,22 @@ class Codes:
         self.scale = scale.float()  # (n, 1)
 
     def values(self) -> Tensor:
-        """(n, D), what the codes stand for, in float32."""
+        """Return (n, D), what the codes stand for, in float32."""
         return self.codes.float() * self.scale
 
 
 def fits(dim: int) -> bool:
-    """Whether vectors have a size for eight-bit products; others are multiplied in bfloat16."""
+    """Return whether vectors have a size for eight-bit products.
+
+    Others are multiplied in bfloat16.
+    """
     return dim % EVEN == 0
 
 
 def evened(queries: Tensor) -> Tensor:
-    """(B, D) with rows of zeros up to a number that matrix units take; batches have any size.
+    """Return (B, D) with rows of zeros up to a number that matrix units take.
+
+    Batches have any size.
 
     A row without positives costs nothing, so that loss and gradients stay what they are.
     """
@@ -47,7 +52,7 @@ def evened(queries: Tensor) -> Tensor:
 
 
 def multiply_codes(labels: Codes, queries: Codes) -> Tensor:
-    """``labels.values() @ queries.values().T``, (C, B) in bfloat16."""
+    """Return ``labels.values() @ queries.values().T``, (C, B) in bfloat16."""
     if not labels.codes.is_cuda:
         with torch.autocast("cpu", enabled=False):
             return (labels.values() @ queries.values().T).bfloat16()

@@ -127,7 +127,7 @@ class KernelSummary:
         self._softplus = softplus
 
     def summarise(self, scores: Tensor) -> Tensor:
-        """(C, B) to (n, B) in parts, reading the scores once."""
+        """Summarise (C, B) as (n, B) parts, reading the scores once."""
         grid, parts = self._layout(scores)
         _summarise[grid](
             scores, parts, *scores.shape,
@@ -136,17 +136,17 @@ class KernelSummary:
         return parts
 
     def merge(self, parts: Tensor) -> Tensor:
-        """(n, B) to (B,)."""
+        """Merge (n, B) to (B,)."""
         return parts.sum(dim=0) if self._softplus else torch.logsumexp(parts, dim=0)
 
     def slopes_(self, scores: Tensor, shift: Tensor, factor: Tensor, kind: torch.dtype) -> Tensor:
-        """(C, B) to (C, B), reading the scores once and writing each slope once."""
+        """Map (C, B) to (C, B), reading each score once and writing each slope once."""
         return self._run(scores, shift, factor, kind, summary=False)[1]
 
     def summarise_and_slopes_(
         self, scores: Tensor, factor: Tensor, kind: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """Both in the same pass."""
+        """Compute summaries and slopes in the same pass."""
         assert self._softplus
         return self._run(scores, factor, factor, kind, summary=True)
 

@@ -33,7 +33,7 @@ class Direction:
     """Whether the rows are labels and the columns queries."""
 
     def view(self, scores: Tensor, part: slice, start: int) -> tuple[Tensor, Tensor, Positives]:
-        """A block of labels as this side sees it.
+        """Return a block of labels as this side sees it.
 
         Args:
             scores: (B, C) of the labels from ``start`` on.
@@ -74,7 +74,7 @@ class Pairs:
     """How many labels occur."""
 
     def between(self, start: int, stop: int) -> slice:
-        """Where the pairs with labels start .. stop - 1 are."""
+        """Return where the pairs with labels start .. stop - 1 are."""
         first, last = np.searchsorted(self.labels, [start, stop])
         return slice(int(first), int(last))
 
@@ -120,7 +120,7 @@ def weigh(
     *,
     labels_choose: bool,
 ) -> Direction:
-    """The positives' weights, found in the order in which the pairs came, then sorted.
+    """Return the positives' weights, found in the order in which the pairs came, then sorted.
 
     A reduction that draws then draws what it would for scores held whole.
     """
@@ -137,7 +137,10 @@ def weigh(
 def same_on_all(
     reduction: Callable[[Positives, int], Tensor], ranks: Ranks
 ) -> Callable[[Positives, int], Tensor]:
-    """A reduction that draws, drawn on the first rank; others give the same everywhere anyway."""
+    """Return a reduction that draws, drawn on the first rank.
+
+    Others give the same everywhere anyway.
+    """
     if ranks.world == 1 or not getattr(reduction, "drops", False):
         return reduction
     return _FromFirst(reduction, ranks)
@@ -154,7 +157,7 @@ class _FromFirst:
 
 
 def place(values: Any, device: torch.device) -> Tensor:
-    """An array on the device; from pinned memory, so that the host need not wait for it."""
+    """Return an array on the device; from pinned memory, so that the host need not wait for it."""
     if isinstance(values, Tensor):
         return values.to(device)
     tensor = torch.from_numpy(np.ascontiguousarray(values))

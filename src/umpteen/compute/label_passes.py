@@ -94,7 +94,7 @@ class LabelPasses:
             logger.warning("out of memory; going on with %d labels at once", self.size)
 
     def collect(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """The first pass: the loss, and its gradient by summaries and positives' scores."""
+        """Return the first pass: the loss, and its gradient by summaries and positives' scores."""
         side = self.of_queries
         with torch.no_grad():
             self._look_ahead(queries, labels)
@@ -107,10 +107,12 @@ class LabelPasses:
             return total + self._exchange(summaries, found)
 
     def _look_ahead(self, queries: Tensor, labels: Tensor) -> None:
-        """Whatever must be known of all labels before the first pass."""
+        """Compute what the objective needs of all labels before the first pass."""
 
     def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """This rank's blocks: its part of the loss from labels, the summaries, positives' scores.
+        """Scan the blocks of this rank.
+
+        Its part of the loss from labels, the summaries, positives' scores.
 
         Returns:
             A scalar, (blocks, B, S) and (P of this rank,); the last two are empty where queries
@@ -119,7 +121,10 @@ class LabelPasses:
         raise NotImplementedError
 
     def _exchange(self, summaries: Tensor, found: Tensor) -> Tensor:
-        """The loss from queries by all ranks' blocks (blocks, B, S) and positives' scores."""
+        """Return the loss from queries by all ranks' blocks (blocks, B.
+
+        S) and positives' scores.
+        """
         with full_precision(summaries):
             merged = self.objective.merge(summaries)
         self.exchanged = (
@@ -129,7 +134,9 @@ class LabelPasses:
         return self._from_queries(summaries)
 
     def _from_queries(self, summaries: Tensor) -> Tensor:
-        """The loss from queries, the same on every rank, and its gradient by what is this rank's.
+        """Return the loss from queries, the same on every rank.
+
+        Its gradient by what is this rank's.
 
         Another rank's summaries and positives' scores are numbers here: that rank does its own.
         """
@@ -158,7 +165,7 @@ class LabelPasses:
         by_queries: bool,
         apply_block: ApplyBlock | None,
     ) -> Tensor | None:
-        """The second pass: each block's gradient by its labels, and the sum by the queries.
+        """Return the second pass: each block's gradient by its labels, and the sum by the queries.
 
         Args:
             queries: (B, D).
@@ -179,7 +186,10 @@ class LabelPasses:
     def update(
         self, queries: Tensor, labels: Tensor, weight: Tensor, by_queries: bool, apply: ApplyBlock
     ) -> tuple[Tensor, Tensor | None]:
-        """Both passes, with the gradients of ``weight * loss``: the loss, and that by queries."""
+        """Run both passes, with the gradients of ``weight * loss``.
+
+        The loss, and that by queries.
+        """
         loss = self.collect(queries, labels)
         return loss, self.replay(queries, labels, weight, by_queries, apply)
 
@@ -191,7 +201,7 @@ class LabelPasses:
         total: Tensor | None,
         apply_block: ApplyBlock | None,
     ) -> None:
-        """The blocks from ``at`` on; see ``replay``. Each ends with ``_push``."""
+        """Run the blocks from ``at`` on; see ``replay``. Each ends with ``_push``."""
         raise NotImplementedError
 
     def _push(
@@ -218,7 +228,7 @@ class LabelPasses:
         self.cached = None
 
     def _blocks(self) -> Iterator[tuple[int, int, slice]]:
-        """Half-open ranges of this rank's labels, and where their positives are.
+        """Yield half-open ranges of this rank's labels, and where their positives are.
 
         Blocks that the second pass has done stay apart from those to come.
         """
@@ -231,5 +241,5 @@ class LabelPasses:
             yield done, done, self.pairs.between(done, done)
 
     def _block(self, labels: Tensor, start: int, stop: int) -> Tensor:
-        """Rows of this rank's labels, by their place among all."""
+        """Return rows of this rank's labels, by their place among all."""
         return labels[start - self.own.start : stop - self.own.start]

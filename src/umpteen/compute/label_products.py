@@ -32,11 +32,11 @@ class BlockGradient:
     """(B, D), scaled, in the type of the slopes."""
 
     def dense(self, kind: torch.dtype) -> Tensor:
-        """(C, D), rounded once."""
+        """Return (C, D), rounded once."""
         return multiply(self.slopes, self.queries, kind)
 
     def write_to_(self, values: Tensor) -> None:
-        """``values = dense``, (C, D)."""
+        """Assign: ``values = dense``, (C, D)."""
         if values.dtype == self.slopes.dtype:
             with full_precision(values):
                 torch.mm(self.slopes, self.queries, out=values)
@@ -44,7 +44,7 @@ class BlockGradient:
             values.copy_(self.dense(values.dtype))
 
     def add_to_(self, values: Tensor, factor: float = 1.0) -> None:
-        """``values += factor * dense``, (C, D); one product and no gradient where types agree."""
+        """Add: ``values += factor * dense``, (C, D); one product if types agree."""
         if values.dtype == self.slopes.dtype:
             with full_precision(values):
                 torch.addmm(values, self.slopes, self.queries, alpha=factor, out=values)
@@ -68,7 +68,10 @@ class Fresh:
 
 
 def descend(labels: Tensor, rate: float) -> ApplyBlock:
-    """Plain gradient descent on label vectors (L, D): ``labels -= rate * gradient``, in place."""
+    """Descend along the gradient of label vectors (L, D).
+
+    ``labels -= rate * gradient``, in place.
+    """
     values = labels.detach()
 
     def apply(rows: slice, gradient: BlockGradient) -> None:
@@ -100,7 +103,7 @@ def write_some(values: Tensor, rows: NDArray[np.int64]) -> ApplyBlock:
 
 
 def once(apply_block: ApplyBlock) -> ApplyBlock:
-    """The same, for which memory that runs out half way is no reason to begin again."""
+    """Return the same, for which memory that runs out half way is no reason to begin again."""
 
     def apply(rows: slice, gradient: BlockGradient) -> None:
         try:
@@ -115,13 +118,16 @@ def once(apply_block: ApplyBlock) -> ApplyBlock:
 
 
 def factor_type(labels: Tensor, precision: str, whole: torch.dtype) -> torch.dtype:
-    """What the factors of products are rounded to; see ``label_blocks.streamed_loss``."""
+    """Return what the factors of products are rounded to; see ``label_blocks.streamed_loss``."""
     half = labels.dtype == torch.bfloat16 and labels.is_cuda
     return whole if precision == "fp32" and not half else torch.bfloat16
 
 
 def multiply(left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
-    """``left @ right`` of factors of one type, added up in float32 at least, in the given type."""
+    """Return ``left @ right`` of factors of one type, added up in float32 at least.
+
+    In the given type.
+    """
     with full_precision(left):
         if left.dtype == kind:
             return left @ right
@@ -132,7 +138,7 @@ def multiply(left: Tensor, right: Tensor, kind: torch.dtype) -> Tensor:
 
 
 def sum_over_labels(slopes: Tensor, block: Tensor, kind: torch.dtype) -> Tensor:
-    """``slopes.T @ block``: (C, B) and (C, D) to (B, D)."""
+    """Return ``slopes.T @ block``: (C, B) and (C, D) to (B, D)."""
     n_labels = len(slopes)
     even = n_labels - n_labels % PARTS
     if not (slopes.is_cuda and slopes.dtype == torch.bfloat16 and even >= 64 * PARTS):

@@ -102,7 +102,10 @@ class LabelStream(LabelPasses):
         return summary
 
     def _from_labels(self, scores: Tensor, part: slice, start: int) -> Tensor:
-        """The block's part of the loss from labels to queries: each of its labels is whole here."""
+        """Return the block's part of the loss from labels to queries.
+
+        Each of its labels is whole here.
+        """
         side = self.of_labels
         assert side is not None
         seen, found, inside = side.view(scores, part, start)

@@ -67,7 +67,9 @@ def pack(tokens: Ragged) -> Packed:
 
 
 def different(tokens: Ragged) -> tuple[Array, Array]:
-    """The rows of texts without repeats, (M,), and which of these each of the B texts is, (B,).
+    """Return the rows of texts without repeats, (M,).
+
+    Which of these each of the B texts is, (B,).
 
     All rows where ids lie on a device, which is not asked, or where a text has no token.
     """
@@ -78,7 +80,7 @@ def different(tokens: Ragged) -> tuple[Array, Array]:
 
 
 def _different(ids: Array, offsets: Array, lengths: Array) -> tuple[Array, Array]:
-    """The first text of every kind, (M,), and each text's place among these, (B,)."""
+    """Return the first text of every kind, (M,), and each text's place among these, (B,)."""
     everyone = np.arange(len(lengths))
     places = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
     with np.errstate(over="ignore"):
@@ -103,7 +105,7 @@ def _different(ids: Array, offsets: Array, lengths: Array) -> tuple[Array, Array
 
 
 def _powers(n: int) -> Array:
-    """(n,) an odd number's powers, wrapped: a token counts by its place."""
+    """Return (n,) an odd number's powers, wrapped: a token counts by its place."""
     return np.cumprod(np.full(n, _FACTOR | np.uint64(1), np.uint64))
 
 
@@ -130,7 +132,7 @@ def tiles(offsets: Array, *, sizes: tuple[int, ...] = TILES) -> tuple[dict[int, 
 
 
 def _cuts(offsets: Array, size: int) -> Iterator[int]:
-    """As many texts in a tile as fit, from the first on."""
+    """Fill tiles with texts, from the first on."""
     following = (np.searchsorted(offsets, offsets + size, side="right") - 1).tolist()
     text, last = 0, len(offsets) - 1
     while text < last:  # one round for each tile, not for each text

@@ -15,7 +15,7 @@ EIGHT_BITS_FROM = (8, 9)
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that ``auto``, ``cpu`` or ``cuda`` stands for on this machine.
+    """Return the device that ``auto``, ``cpu`` or ``cuda`` stands for on this machine.
 
     Raises:
         ConfigError: If a GPU is asked for and there is none.
@@ -28,7 +28,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """What ``auto`` stands for: bf16 on a GPU, fp32 elsewhere."""
+    """Return what ``auto`` stands for: bf16 on a GPU, fp32 elsewhere."""
     if name == "auto":
         return "bf16" if device.type == "cuda" else "fp32"
     return name
@@ -52,7 +52,7 @@ def require_eight_bits(device: torch.device, what: str) -> None:
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision raised to float32; float32 and float64 as they are."""
+    """Raise half precision to float32; float32 and float64 are returned unchanged."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

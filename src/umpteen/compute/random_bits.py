@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def kept(seed, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, threshold):
-    """Which elements of a block dropout keeps: (ROWS, COLUMNS) bool.
+    """Draw which elements of a block dropout keeps: (ROWS, COLUMNS) bool.
 
     An element's bit depends on the seed, its row and its column alone, so a backward kernel with
     the same columns draws the same ones. A call of Philox gives four numbers, and all are used.
@@ -39,5 +39,5 @@ def _above(bits, threshold):
 
 
 def drop_threshold(rate: float) -> int:
-    """What ``kept`` compares with, for a share of elements to drop in [0, 1)."""
+    """Return what ``kept`` compares with, for a share of elements to drop in [0, 1)."""
     return int(rate * 2**31)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from umpteen.compute.row_codes import NEXT_SHARE, STEP_OCTAVES
+from umpteen.compute.quantization import NEXT_SHARE, STEP_OCTAVES
 from umpteen.compute.row_update import RowTable, StepNumbers, log2
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from umpteen.compute import row_codes
+from umpteen.compute import quantization
 
 LARGEST_DIM = 4096
 """Of a row that one program of the kernel holds."""
@@ -41,7 +41,7 @@ class RowTable:
 
     @classmethod
     def new(cls, vectors: Tensor, *, moments: str = "fp32") -> RowTable:
-        """A table that no step has touched; moments are ``fp32`` or ``int8``."""
+        """Return a table that no step has touched; moments are ``fp32`` or ``int8``."""
         n, device = len(vectors), vectors.device
         full = torch.promote_types(vectors.dtype, torch.float32)
         touched = torch.zeros(n, dtype=torch.int32, device=device)
@@ -54,12 +54,12 @@ class RowTable:
         return table
 
     def parts(self) -> dict[str, Tensor]:
-        """All tensors it has, by name; each has a row per row of the table."""
+        """Return all tensors it has, by name; each has a row per row of the table."""
         named = {part.name: getattr(self, part.name) for part in fields(self)}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def map(self, change: Callable[[Tensor], Tensor]) -> RowTable:
-        """The table of changed tensors."""
+        """Return the table of changed tensors."""
         return RowTable(**{name: change(tensor) for name, tensor in self.parts().items()})
 
 
@@ -74,7 +74,7 @@ class StepNumbers:
     eps: float
     weight_decay: float
     key: int = 0
-    """From ``row_codes.rounding_key``; used where something is rounded."""
+    """From ``quantization.rounding_key``; used where something is rounded."""
 
     @property
     def corrections(self) -> tuple[float, float]:
@@ -115,7 +115,7 @@ def update_rows_(
 def _update_in_cache_(
     table: RowTable, rows: Tensor, values: Tensor, at: StepNumbers, ids: Tensor
 ) -> None:
-    """``plain_update_`` a few rows at a time, to the same bits."""
+    """Run ``plain_update_`` on a few rows at a time, with bit-identical results."""
     size = max(1, NUMBERS_IN_CACHE // max(1, values.shape[1]))
     if len(rows) > size and not (different := rows.diff() != 0).all():
         # Else equal rows on both sides of a cut would count twice.
@@ -140,7 +140,7 @@ def _has_triton() -> bool:
 def plain_update_(
     table: RowTable, rows: Tensor, values: Tensor, at: StepNumbers, *, ids: Tensor
 ) -> None:
-    """The expression that ``update_rows_`` equals; see there."""
+    """Update rows with plain tensor operations: the reference of ``update_rows_``."""
     full = torch.promote_types(table.vectors.dtype, torch.float32)
     values = values.to(full)
     coded = table.mean_scale is not None
@@ -160,13 +160,13 @@ def plain_update_(
     dim = values.shape[1]
     new: dict[str, Any] = {"vectors": weights, "mean": mean, "square": square}
     if table.vectors.dtype == torch.bfloat16:
-        new["vectors"] = row_codes.to_bfloat16(
-            weights, row_codes.random_words(ids, dim, at.key, stream=0)
+        new["vectors"] = quantization.to_bfloat16(
+            weights, quantization.random_words(ids, dim, at.key, stream=0)
         )
     if coded:
-        words = row_codes.random_words(ids, dim, at.key, stream=1)
-        new["mean"], new["mean_scale"] = row_codes.encode_mean(mean, words)
-        new["square"], new["square_scale"] = row_codes.encode_square(square, words)
+        words = quantization.random_words(ids, dim, at.key, stream=1)
+        new["mean"], new["mean_scale"] = quantization.encode_mean(mean, words)
+        new["square"], new["square_scale"] = quantization.encode_square(square, words)
     for name, tensor in new.items():
         getattr(table, name).index_copy_(0, rows, tensor)
     table.touched.index_fill_(0, rows, at.step)
@@ -177,13 +177,15 @@ def _moments(table: RowTable, rows: Tensor) -> tuple[Tensor, Tensor]:
     if table.mean_scale is None or table.square_scale is None:
         return mean, square
     return (
-        row_codes.decode_mean(mean, table.mean_scale[rows]),
-        row_codes.decode_square(square, table.square_scale[rows]),
+        quantization.decode_mean(mean, table.mean_scale[rows]),
+        quantization.decode_square(square, table.square_scale[rows]),
     )
 
 
 def _power(base: float, exponent: Tensor) -> Tensor:
-    """base^exponent, by the base's logarithm: near 1 a float32 of the base itself would be coarse.
+    """Compute base^exponent from the base's logarithm.
+
+    Near 1 a float32 of the base itself would be coarse.
 
     For an exponent of 1 it is the base.
     """
@@ -191,5 +193,5 @@ def _power(base: float, exponent: Tensor) -> Tensor:
 
 
 def log2(base: float) -> float:
-    """The logarithm, -inf for 0."""
+    """Return the logarithm, -inf for 0."""
     return math.log2(base) if base > 0 else -math.inf

@@ -39,7 +39,7 @@ class LabelShard:
 
 
 def even_bounds(n: int, world: int) -> NDArray[np.int64]:
-    """Where each rank's part of n things starts, and n: (world + 1,).
+    """Return where each rank's part of n things starts, and n: (world + 1,).
 
     Example:
         >>> even_bounds(7, 3).tolist()
@@ -67,19 +67,19 @@ class Ranks:
         return self.rank == 0
 
     def bounds(self, n: int) -> NDArray[np.int64]:
-        """Where each rank's part of n things starts, and n."""
+        """Return where each rank's part of n things starts, and n."""
         return even_bounds(n, self.world)
 
     def shard(self, n: int) -> LabelShard:
-        """This rank's part of n things."""
+        """Return this rank's part of n things."""
         return self.part(self.bounds(n))
 
     def part(self, bounds: NDArray[np.integer]) -> LabelShard:
-        """This rank's part by given bounds (world + 1,)."""
+        """Return this rank's part by given bounds (world + 1,)."""
         return LabelShard(int(bounds[self.rank]), int(bounds[self.rank + 1]))
 
     def gather_rows(self, own: Tensor, bounds: NDArray[np.integer]) -> Tensor:
-        """The rows of all ranks, one rank's after the other's, with gradients.
+        """Return the rows of all ranks, one rank's after the other's, with gradients.
 
         The gradient of a row is the sum of what all ranks send back to it, so each rank may use all
         rows for its own part of a loss. All ranks must go backward through it.
@@ -99,7 +99,7 @@ class Ranks:
         return result
 
     def concatenate(self, own: Tensor, bounds: NDArray[np.integer]) -> Tensor:
-        """As ``gather_rows``, without gradients, for (n, ...) of any type."""
+        """Gather rows like ``gather_rows``, without gradients, for (n, ...) of any type."""
         if self.world == 1:
             return own
         part = self.part(bounds)
@@ -109,7 +109,7 @@ class Ranks:
         return self.sum_(everyone)
 
     def stack(self, own: Tensor) -> Tensor:
-        """The same-shaped tensors of all ranks: (...) to (world, ...), without gradients."""
+        """Return the same-shaped tensors of all ranks: (...) to (world, ...), without gradients."""
         own = own.detach().contiguous()
         if self.world == 1:
             return own.unsqueeze(0)
@@ -126,7 +126,7 @@ class Ranks:
         return values
 
     def from_first(self, values: Tensor) -> Tensor:
-        """The first rank's values, for same-shaped tensors."""
+        """Return the first rank's values, for same-shaped tensors."""
         if self.world == 1:
             return values
         values = values.detach().clone()
@@ -135,7 +135,7 @@ class Ranks:
         return values
 
     def json_from_first(self, value: Any) -> Any:
-        """The first rank's value, made of what JSON knows; the others' is not looked at."""
+        """Return the first rank's value, made of what JSON knows; the others' is not looked at."""
         if self.world == 1:
             return value
         text = json.dumps(value).encode() if self.first else b""
@@ -143,7 +143,7 @@ class Ranks:
         return json.loads(found[0].tobytes())
 
     def arrays_from_first(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The first rank's arrays; the others' say how many there are, and of which type."""
+        """Return the first rank's arrays; the others' say how many there are, and of which type."""
         if self.world == 1:
             return list(arrays)
         found = []
@@ -159,7 +159,7 @@ class Ranks:
         return found
 
     def highest(self, *numbers: float) -> list[float]:
-        """The highest of all ranks, number by number; a truth counts 1."""
+        """Return the highest of all ranks, number by number; a truth counts 1."""
         values = torch.tensor([float(number) for number in numbers], dtype=torch.float64)
         if self.world > 1:
             with self._answered():
@@ -167,7 +167,9 @@ class Ranks:
         return values.tolist()
 
     def rows_to_first(self, own: Tensor, bounds: NDArray[np.integer]) -> Tensor | None:
-        """All rows on the first rank's host, None on the others: nobody else needs the memory.
+        """Return all rows on the first rank's host, None on the others.
+
+        Nobody else needs the memory.
 
         Args:
             own: (n, ...) of this rank.
@@ -199,7 +201,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def first_goes_first(self) -> Iterator[None]:
-        """The first rank runs the block alone; the others run it when it is done."""
+        """Run the block on the first rank alone, then on the others."""
         if not self.first:
             self.wait()
         yield
@@ -250,7 +252,7 @@ class Shards:
 
 
 def all_here(n_labels: int) -> Shards:
-    """All labels on the one rank there is."""
+    """Return all labels on the one rank there is."""
     return Shards(ONE_RANK, even_bounds(n_labels, 1))
 
 

@@ -33,7 +33,7 @@ class _TextMean(torch.autograd.Function):
 def text_mean(
     hidden: Tensor, texts: Tensor, offsets: Tensor, shares: Tensor, *, fused: bool
 ) -> Tensor:
-    """The mean of each text's token vectors.
+    """Return the mean of each text's token vectors.
 
     Equals ``torch.stack([part.mean(dim=0) for part in hidden.split(lengths)])``.
 

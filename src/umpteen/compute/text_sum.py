@@ -29,7 +29,10 @@ def _sum(hidden, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr)
 
 
 def text_sum(hidden: Tensor, offsets: Tensor) -> Tensor:
-    """Sums of each text's rows: (N, width) and int32 offsets (M + 1,) to (M, width) in float32."""
+    """Return sums of each text's rows.
+
+    (N, width) and int32 offsets (M + 1,) to (M, width) in float32.
+    """
     width = hidden.shape[1]
     columns = min(256, max(16, triton.next_power_of_2(width)))
     count = len(offsets) - 1

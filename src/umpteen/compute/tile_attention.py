@@ -26,7 +26,7 @@ def _probabilities(
     start, fused, texts, rows, columns, inside, stop, scale,
     HEADS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """Queries, keys, values and the softmax (TILE, TILE) of one tile and head.
+    """Load queries, keys and values of one tile and head and compute the (TILE, TILE) softmax.
 
     Places behind the tile's last token belong to text -1: they see each other and nobody else.
     """
@@ -108,7 +108,10 @@ def attention_forward(
     fused: Tensor, texts: Tensor, tiles: dict[int, Tensor], *, heads: int, rate: float,
     seed: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """The forward pass of ``tile_attention`` without a graph; the same seed drops the same."""
+    """Return the forward pass of ``tile_attention`` without a graph.
+
+    The same seed drops the same.
+    """
     out = fused.new_empty(len(fused), fused.shape[1] // 3)
     for grid, arguments, sizes in _launches(tiles, fused, heads, rate):
         where, size, *numbers = arguments
@@ -121,7 +124,7 @@ def attention_backward(
     gradient: Tensor, fused: Tensor, texts: Tensor, tiles: dict[int, Tensor], *, heads: int,
     rate: float, seed: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """The gradient by ``fused``, from the same arguments and the gradient by the result."""
+    """Return the gradient by ``fused``, from the same arguments and the gradient by the result."""
     gradient = gradient.contiguous()
     result = torch.empty_like(fused)
     for grid, arguments, sizes in _launches(tiles, fused, heads, rate):
@@ -153,7 +156,10 @@ class _TileAttention(torch.autograd.Function):
 
 
 def _launches(tiles: dict[int, Tensor], fused: Tensor, heads: int, rate: float) -> Any:
-    """For each size of tile: the grid, the arguments both kernels share, and its constants."""
+    """Return launch settings for each size of tile.
+
+    The grid, the arguments both kernels share, and its constants.
+    """
     size = fused.shape[1] // (3 * heads)
     block = max(16, 1 << (size - 1).bit_length())  # the next power of two
     for tile, where in tiles.items():
@@ -171,7 +177,7 @@ def tile_attention(
     rate: float = 0.0,
     seed: Tensor | None = None,
 ) -> Tensor:
-    """Every token attends to the tokens of its own text.
+    """Attend from every token to the tokens of its own text.
 
     Equals, for the T tokens of each text and each head, with (T, size) queries, keys and values:
     ``dropout(softmax(queries @ keys.T / sqrt(size))) @ values``, the softmax in float32.

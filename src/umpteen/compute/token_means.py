@@ -12,7 +12,9 @@ from torch.nn.functional import embedding, embedding_bag
 
 
 def token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
-    """The mean of each text's token vectors, each weighed by the exponential of its token's weight.
+    """Return the mean of each text's token vectors.
+
+    Each weighed by the exponential of its token's weight.
 
     Equals ``plain_token_means``. On a CPU the gradient is a sum over the texts of each token, as
     the forward pass is one over the tokens of each text: a text of T tokens never becomes T rows
@@ -37,7 +39,7 @@ def token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) ->
 
 
 def _means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, D) means, and (B,) the sums of weights that they were divided by."""
+    """Return (B, D) means, and (B,) the sums of weights that they were divided by."""
     scale = weights.view(-1).index_select(0, ids).exp_()  # (T,)
     totals = _by_text(scale, offsets)
     means = embedding_bag(ids, table, offsets[:-1], mode="sum", per_sample_weights=scale)
@@ -45,7 +47,7 @@ def _means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> tupl
 
 
 def plain_token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
-    """The expression that ``token_means`` equals; see there."""
+    """Return the expression that ``token_means`` equals; see there."""
     scale = embedding(ids, weights, sparse=True).squeeze(1).exp()  # (T,)
     total = embedding_bag(
         ids, table, offsets[:-1], mode="sum", sparse=True, per_sample_weights=scale
@@ -54,7 +56,7 @@ def plain_token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tens
 
 
 def _by_text(scale: Tensor, offsets: Tensor) -> Tensor:
-    """(T,) to the sum of each text, (B,)."""
+    """Sum (T,) values by text, (B,)."""
     count = len(offsets) - 1
     if count == 1:
         return scale.sum(dim=0, keepdim=True)
@@ -89,7 +91,9 @@ class _TokenMeans(torch.autograd.Function):
 
 
 def _texts_of_tokens(ids: Tensor, offsets: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct tokens (U,), ascending, the texts of each, and where each one's start, (U + 1,).
+    """Return the distinct tokens (U,), ascending, the texts of each.
+
+    Where each one's start, (U + 1,).
 
     Turning a sparse matrix is a sort by counting: linear in the tokens and the vocabulary.
     """
@@ -105,7 +109,7 @@ def _texts_of_tokens(ids: Tensor, offsets: Tensor, n: int) -> tuple[Tensor, Tens
 
 
 def _rows(rows: Tensor, values: Tensor, table: Tensor) -> Tensor:
-    """A sparse gradient of a table."""
+    """Return a sparse gradient of a table."""
     return torch.sparse_coo_tensor(
         rows.unsqueeze(0), values, table.shape, is_coalesced=True, check_invariants=False
     )

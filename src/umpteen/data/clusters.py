@@ -54,7 +54,7 @@ def _split(
     generator: torch.Generator,
     n_iterations: int,
 ) -> tuple[Tensor, Tensor]:
-    """The order and the vectors, each cluster's left half before its right one."""
+    """Return the order and the vectors, each cluster's left half before its right one."""
     device = order.device
     starts, sizes = bounds[:-1], np.diff(bounds)
     halves = np.stack([middle - starts, bounds[1:] - middle], axis=1).reshape(-1)
@@ -78,7 +78,7 @@ def _split(
 def _first_centres(
     starts: NDArray[np.int64], sizes: NDArray[np.int64], generator: torch.Generator
 ) -> NDArray[np.int64]:
-    """(2 clusters,) places of two members of each cluster; of an empty one, any place."""
+    """Return (2 clusters,) places of two members of each cluster; of an empty one, any place."""
     draws = torch.rand(len(starts), 2, generator=generator, dtype=torch.float64).numpy()
     first = (draws[:, 0] * sizes).astype(np.int64)
     # The second centre is another member: a shift of 1 .. size - 1.
@@ -90,7 +90,7 @@ def _first_centres(
 
 
 def _keys(cluster: Tensor, lean: Tensor) -> Tensor:
-    """One int64 for each point that rises with its cluster, then as its lean falls.
+    """Return one int64 for each point that rises with its cluster, then as its lean falls.
 
     Sorting by it equals a stable sort by lean, then one by cluster, at the cost of one.
     """
@@ -100,7 +100,10 @@ def _keys(cluster: Tensor, lean: Tensor) -> Tensor:
 
 
 def _lean(placed: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
-    """How much nearer each point is to its cluster's left centre, in blocks of bounded size."""
+    """Return how much nearer each point is to its cluster's left centre.
+
+    In blocks of bounded size.
+    """
     # A CPU wants the block in its caches, a GPU wants few blocks.
     block = max(1, (1 << (26 if placed.is_cuda else 20)) // max(1, placed.shape[1]))
     parts = [
@@ -111,7 +114,7 @@ def _lean(placed: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
 
 
 def _pieces(sizes: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Runs of rows cut in pieces: the length of each piece, and the pieces of each run."""
+    """Return runs of rows cut in pieces: the length of each piece, and the pieces of each run."""
     counts = np.maximum(1, -(-sizes // ROWS_PER_PIECE))
     lengths = np.full(counts.sum(), ROWS_PER_PIECE)
     lengths[np.cumsum(counts) - 1] = sizes - (counts - 1) * ROWS_PER_PIECE
@@ -119,7 +122,7 @@ def _pieces(sizes: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Ten
 
 
 def _means(placed: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
-    """Unit means of consecutive runs of rows, given as pieces.
+    """Compute unit means of consecutive runs of rows, given as pieces.
 
     In two steps because a GPU gives a run and a column to one thread: two runs of a million rows
     would keep a few hundred threads busy for a second.
@@ -131,5 +134,5 @@ def _means(placed: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
 
 
 def _send(array: NDArray[np.int64], device: torch.device) -> Tensor:
-    """To the device, behind the work that is queued there, without waiting for it."""
+    """Copy to the device without waiting for the work that is queued there."""
     return torch.from_numpy(array).to(device, non_blocking=True)

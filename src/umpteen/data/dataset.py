@@ -54,11 +54,14 @@ class Split:
         return len(self.titles)
 
     def texts(self, which: str = "all") -> list[str]:
-        """What the encoder reads of each query: ``"title"`` or ``"all"`` (title and content)."""
+        """Return what the encoder reads of each query.
+
+        ``"title"`` or ``"all"`` (title and content).
+        """
         return join_texts(self.titles, self.contents, which)
 
     def select(self, rows: NDArray[np.int64]) -> Split:
-        """The given queries, in the given order, with their filters renumbered."""
+        """Return the given queries, in the given order, with their filters renumbered."""
         position = np.full(len(self), -1, np.int64)
         position[rows] = np.arange(len(rows))
         kept = self.filters[position[self.filters[:, 0]] >= 0]
@@ -73,7 +76,7 @@ class Split:
         )
 
     def filtered_targets(self) -> sp.csr_matrix:
-        """The targets without the filter pairs."""
+        """Return the targets without the filter pairs."""
         return drop_pairs(self.targets, self.filters)
 
 
@@ -161,7 +164,7 @@ class Dataset:
 
 
 def targets_from_rows(rows: Iterable[Iterable[int]], n_labels: int) -> sp.csr_matrix:
-    """Lists of label rows as a CSR matrix of ones, duplicates removed and columns sorted.
+    """Build a CSR matrix of ones from lists of label rows, without duplicates, columns sorted.
 
     Example:
         >>> targets_from_rows([[2, 0, 2], []], 3).toarray().tolist()
@@ -180,7 +183,7 @@ def targets_from_rows(rows: Iterable[Iterable[int]], n_labels: int) -> sp.csr_ma
 
 
 def drop_pairs(targets: sp.csr_matrix, pairs: NDArray[np.int64]) -> sp.csr_matrix:
-    """The matrix without the given (row, column) entries."""
+    """Return the matrix without the given (row, column) entries."""
     if not len(pairs):
         return targets
     n_labels = targets.shape[1]
@@ -192,7 +195,7 @@ def drop_pairs(targets: sp.csr_matrix, pairs: NDArray[np.int64]) -> sp.csr_matri
     )
 
 
-def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int) -> Dataset:
+def hold_out_validation(dataset: Dataset, *, share: float, max_queries: int, seed: int) -> Dataset:
     """Move a random part of train into a validation split, unless there is one already.
 
     No label loses its last training query: validation on labels that training never saw would
@@ -202,7 +205,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     Args:
         dataset: The data.
         share: The share of the training queries to move.
-        most: At most this many.
+        max_queries: At most this many.
         seed: Chooses which.
 
     Returns:
@@ -211,7 +214,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
     if "validation" in dataset or share <= 0:
         return dataset
     train = dataset["train"]
-    n = min(most, int(round(len(train) * share)), len(train) - 1)
+    n = min(max_queries, int(round(len(train) * share)), len(train) - 1)
     if n < 1:
         return dataset
     order = np.random.default_rng([seed, 0x5EED]).permutation(len(train))
@@ -226,7 +229,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, most: int, seed: int)
 
 
 def spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Up to n queries, early in the order, whose labels all keep a query outside the choice.
+    """Return up to n queries, early in the order, whose labels all keep a query outside the choice.
 
     Chosen in rounds: each takes the next queries none of whose labels would run out, then gives
     back those that together took a label's last ones.
@@ -260,7 +263,7 @@ def spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> N
 
 
 def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Where each row starts in the rows' joined entries; all rows have one."""
+    """Return where each row starts in the rows' joined entries; all rows have one."""
     return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
 
 

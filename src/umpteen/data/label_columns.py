@@ -49,7 +49,7 @@ def write_columns(file: Path, listed: Path, labels: LabelSet, counts: NDArray[np
 
 
 def read_columns(file: Path, listed: bytes) -> tuple[LabelSet, NDArray[np.int64]] | None:
-    """What ``write_columns`` wrote, or None where it does not belong to the list.
+    """Read what ``write_columns`` wrote; None if it does not belong to the list.
 
     Args:
         file: Where from.

@@ -51,7 +51,10 @@ class LabelSet:
         contents: Sequence[str] | None,
         fingerprint: str,
     ) -> LabelSet:
-        """A set that was one before: nothing is checked, so ``rows`` are made when first wanted."""
+        """Return a set that was one before.
+
+        Nothing is checked, so ``rows`` are made when first wanted.
+        """
         labels = cls.__new__(cls)
         values = {"ids": ids, "titles": titles, "contents": contents, "fingerprint": fingerprint}
         vars(labels).update(values)
@@ -71,7 +74,7 @@ class LabelSet:
         return _Readable(self)
 
     def row(self, label_id: str) -> int:
-        """The row of an id.
+        """Return the row of an id.
 
         Raises:
             DataError: If no label has this id.
@@ -82,7 +85,10 @@ class LabelSet:
             raise DataError(f"no label has the id {label_id!r}") from None
 
     def encoder_texts(self, which: str = "all") -> list[str]:
-        """What the encoder reads of each label: ``"title"`` or ``"all"`` (title and content)."""
+        """Return what the encoder reads of each label.
+
+        ``"title"`` or ``"all"`` (title and content).
+        """
         return join_texts(self.titles, self.contents, which)
 
     @cached_property
@@ -127,7 +133,7 @@ class LabelSet:
 
 
 def _sized(fields: list[str]) -> bytes:
-    """UTF-8 of all fields, each with its number of bytes before it, in eight bytes."""
+    """Return UTF-8 of all fields, each with its number of bytes before it, in eight bytes."""
     lengths = list(map(len, fields))
     if max(lengths, default=0) < len(_SIZES) and "".join(fields).isascii():
         # One byte a character, as in Latin-1: no loop of ours, half of the time.
@@ -157,7 +163,7 @@ class _Readable(Sequence[str]):
 
 
 def join_texts(titles: Sequence[str], contents: Sequence[str] | None, which: str) -> list[str]:
-    """Title alone, or title and content as one text.
+    """Join title and content; the title alone where there is no content.
 
     Example:
         >>> join_texts(["a", "b"], ["", "more"], "all")

@@ -13,9 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from umpteen.types import Positives
-
-Rows = NDArray[np.int64]
+from umpteen.types import Positives, RowIndices
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,12 @@ class PoolSource(Protocol):
     """Whatever says which labels a batch is trained on."""
 
     def build(
-        self, queries: Rows, rng: np.random.Generator, negatives: NDArray[np.integer] | None = None
+        self,
+        queries: RowIndices,
+        rng: np.random.Generator,
+        negatives: NDArray[np.integer] | None = None,
     ) -> Pool:
-        """The pool of a batch; nothing but the arguments decides it."""
+        """Return the pool of a batch; nothing but the arguments decides it."""
 
 
 class AllLabels:
@@ -70,19 +71,22 @@ class AllLabels:
         filters: (M, 2) (query row, label row) pairs that are neither positive nor negative.
     """
 
-    def __init__(self, targets: sp.csr_matrix, filters: Rows) -> None:
+    def __init__(self, targets: sp.csr_matrix, filters: RowIndices) -> None:
         self._targets = targets
         self._filters = filter_matrix(filters, targets.shape)
         self._labels = np.arange(targets.shape[1])
 
     def build(
-        self, queries: Rows, rng: np.random.Generator, negatives: NDArray[np.integer] | None = None
+        self,
+        queries: RowIndices,
+        rng: np.random.Generator,
+        negatives: NDArray[np.integer] | None = None,
     ) -> Pool:
-        """All labels, with every positive and every filter pair of these queries."""
+        """Return all labels, with every positive and every filter pair of these queries."""
         return self.pairs(queries)
 
-    def pairs(self, queries: Rows) -> Pool:
-        """The same; nothing is drawn."""
+    def pairs(self, queries: RowIndices) -> Pool:
+        """Return the same; nothing is drawn."""
         rows, cols, values = _entries(self._targets, queries)
         ignored_rows, ignored_cols, _ = _entries(self._filters, queries)
         return Pool(
@@ -101,9 +105,9 @@ class PoolBuilder:
         filters: (M, 2) (query row, label row) pairs that are neither positive nor negative.
         positives_per_query: Up to this many positives are drawn for each query (beta).
         negatives_per_query: Hard negatives drawn for each query (eta), where mined ones are given.
-        most_labels: Cap on the pool; 0 for none. Positives stay before hard negatives, and within
+        max_labels: Cap on the pool; 0 for none. Positives stay before hard negatives, and within
             each the labels that serve most queries stay.
-        least_labels: A smaller pool is filled up to this, or to all there are, with labels that are
+        min_labels: A smaller pool is filled up to this, or to all there are, with labels that are
             drawn uniformly from the others; 0 for none. Not above the cap.
         extra_positives: Further positives per query for the classifier alone.
     """
@@ -111,26 +115,29 @@ class PoolBuilder:
     def __init__(
         self,
         targets: sp.csr_matrix,
-        filters: Rows,
+        filters: RowIndices,
         *,
         positives_per_query: int,
         negatives_per_query: int,
-        most_labels: int = 0,
-        least_labels: int = 0,
+        max_labels: int = 0,
+        min_labels: int = 0,
         extra_positives: int = 0,
     ) -> None:
         self._targets = targets
         self._filters = filter_matrix(filters, targets.shape)
         self._beta = positives_per_query
         self._eta = negatives_per_query
-        self._cap = most_labels
-        self._least = min(least_labels, targets.shape[1])
+        self._cap = max_labels
+        self._least = min(min_labels, targets.shape[1])
         self._extra = extra_positives
         # Label row to pool position; only the batch's own entries are written and cleared again.
         self._position = np.full(targets.shape[1], -1, np.int64)
 
     def build(
-        self, queries: Rows, rng: np.random.Generator, negatives: NDArray[np.integer] | None = None
+        self,
+        queries: RowIndices,
+        rng: np.random.Generator,
+        negatives: NDArray[np.integer] | None = None,
     ) -> Pool:
         """Draw the pool of a batch.
 
@@ -169,14 +176,19 @@ class PoolBuilder:
         )
 
 
-def filter_matrix(filters: Rows, shape: tuple[int, int]) -> sp.csr_matrix:
-    """(M, 2) pairs as a CSR matrix of the given shape; a pair that is listed twice is one."""
+def filter_matrix(filters: RowIndices, shape: tuple[int, int]) -> sp.csr_matrix:
+    """Build a CSR matrix of the given shape from (M, 2) pairs.
+
+    A pair that is listed twice is one.
+    """
     ones = np.ones(len(filters), np.int8)
     return sp.csr_matrix((ones, (filters[:, 0], filters[:, 1])), shape=shape)
 
 
-def _entries(matrix: sp.csr_matrix, queries: Rows) -> tuple[Rows, Rows, NDArray[np.float32]]:
-    """All stored entries of the given rows as (position in the batch, column, value)."""
+def _entries(
+    matrix: sp.csr_matrix, queries: RowIndices
+) -> tuple[RowIndices, RowIndices, NDArray[np.float32]]:
+    """Return all stored entries of the given rows as (position in the batch, column, value)."""
     starts = matrix.indptr[queries].astype(np.int64)
     lengths = matrix.indptr[queries + 1].astype(np.int64) - starts
     rows = np.repeat(np.arange(len(queries)), lengths)
@@ -185,8 +197,11 @@ def _entries(matrix: sp.csr_matrix, queries: Rows) -> tuple[Rows, Rows, NDArray[
     return rows, matrix.indices[flat].astype(np.int64), matrix.data[flat]
 
 
-def _random_rank(rows: Rows, rng: np.random.Generator) -> Rows:
-    """A random order within each run of equal (ascending) rows: 0, 1, 2, ... for each row."""
+def _random_rank(rows: RowIndices, rng: np.random.Generator) -> RowIndices:
+    """Return a random order within each run of equal (ascending) rows.
+
+    0, 1, 2, ... for each row.
+    """
     order = np.lexsort((rng.random(len(rows)), rows))
     first = np.searchsorted(rows, rows)  # rows ascend, so the order keeps each row's own range
     rank = np.empty(len(rows), np.int64)
@@ -194,7 +209,7 @@ def _random_rank(rows: Rows, rng: np.random.Generator) -> Rows:
     return rank
 
 
-def _draw_columns(table: NDArray[np.integer], n: int, rng: np.random.Generator) -> Rows:
+def _draw_columns(table: NDArray[np.integer], n: int, rng: np.random.Generator) -> RowIndices:
     """Draw n distinct entries of each row; entries of -1 are never returned."""
     if n <= 0 or table.shape[1] == 0:
         return np.zeros(0, np.int64)
@@ -206,8 +221,11 @@ def _draw_columns(table: NDArray[np.integer], n: int, rng: np.random.Generator) 
     return drawn[drawn >= 0]
 
 
-def _union(positives: Rows, negatives: Rows, cap: int) -> Rows:
-    """The distinct labels, ascending; over the cap, the most wanted ones (see PoolBuilder)."""
+def _union(positives: RowIndices, negatives: RowIndices, cap: int) -> RowIndices:
+    """Return the distinct labels, ascending.
+
+    Over the cap, the most wanted ones (see PoolBuilder).
+    """
     both = np.concatenate([positives, negatives])
     labels, inverse, counts = np.unique(both, return_inverse=True, return_counts=True)
     if not cap or len(labels) <= cap:
@@ -219,13 +237,19 @@ def _union(positives: Rows, negatives: Rows, cap: int) -> Rows:
 
 
 def draws_to_fill(n_taken: int, wanted: int, n_labels: int) -> int:
-    """How many labels to draw, with repetition, for the missing ones to be among them, mostly."""
+    """Return how many labels to draw, with repetition, for the missing ones to be among them.
+
+    Mostly.
+    """
     missing = wanted - n_taken
     return min(4 * n_labels, missing * n_labels // (n_labels - n_taken) * 5 // 4) + 16
 
 
-def _fill(taken: Rows, wanted: int, n_labels: int, rng: np.random.Generator) -> Rows:
-    """Labels (ascending) and others up to ``wanted``: the first new ones of a series of draws."""
+def _fill(taken: RowIndices, wanted: int, n_labels: int, rng: np.random.Generator) -> RowIndices:
+    """Return labels (ascending) and others up to ``wanted``.
+
+    The first new ones of a series of draws.
+    """
     numbers = rng.random(draws_to_fill(len(taken), wanted, n_labels))
     drawn = np.minimum((numbers * n_labels).astype(np.int64), n_labels - 1)
     labels, first = np.unique(drawn, return_index=True)

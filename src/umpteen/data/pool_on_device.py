@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from umpteen.data.pool import Pool, Rows, draws_to_fill, filter_matrix
+from umpteen.data.pool import Pool, draws_to_fill, filter_matrix
 from umpteen.data.transfer import to_device_together
-from umpteen.types import Positives
+from umpteen.types import Positives, RowIndices
 
 
 class Draws(Protocol):
     """Where uniform numbers in [0, 1) come from: ``DeviceDraws``, or a NumPy generator."""
 
     def random(self, shape: Any) -> Any:
-        """Numbers of this shape."""
+        """Return numbers of this shape."""
 
 
 class DeviceDraws:
@@ -39,7 +39,7 @@ class DeviceDraws:
         return self
 
     def random(self, shape: Any) -> Tensor:
-        """Numbers of this shape, float64."""
+        """Return numbers of this shape, float64."""
         device = self._generator.device
         return torch.rand(shape, generator=self._generator, device=device, dtype=torch.float64)
 
@@ -53,21 +53,21 @@ class DevicePoolBuilder:
         device: Where the entries are kept: 4 bytes each, and 4 more unless all targets are 1.
         positives_per_query: As for ``PoolBuilder``, and so are the other options.
         negatives_per_query: Hard negatives drawn for each query.
-        most_labels: Cap on the pool; 0 for none.
-        least_labels: What a smaller pool is filled up to; 0 for none.
+        max_labels: Cap on the pool; 0 for none.
+        min_labels: What a smaller pool is filled up to; 0 for none.
         extra_positives: Further positives per query for the classifier alone.
     """
 
     def __init__(
         self,
         targets: sp.csr_matrix,
-        filters: Rows,
+        filters: RowIndices,
         device: torch.device,
         *,
         positives_per_query: int,
         negatives_per_query: int,
-        most_labels: int = 0,
-        least_labels: int = 0,
+        max_labels: int = 0,
+        min_labels: int = 0,
         extra_positives: int = 0,
     ) -> None:
         self._device = device
@@ -75,14 +75,14 @@ class DevicePoolBuilder:
         self._filters = _DeviceMatrix(filter_matrix(filters, targets.shape), device)
         self._beta = positives_per_query
         self._eta = negatives_per_query
-        self._cap = most_labels
-        self._least = min(least_labels, targets.shape[1])
+        self._cap = max_labels
+        self._least = min(min_labels, targets.shape[1])
         self._extra = extra_positives
         self._n_labels = int(targets.shape[1])
         # Label row to pool position; only the batch's own entries are written and cleared again.
         self._position = torch.full((self._n_labels,), -1, dtype=torch.int64, device=device)
 
-    def build(self, queries: Rows, rng: Draws, negatives: Any = None) -> Pool:
+    def build(self, queries: RowIndices, rng: Draws, negatives: Any = None) -> Pool:
         """Draw the pool of a batch.
 
         Args:
@@ -127,7 +127,7 @@ class DevicePoolBuilder:
         return torch.as_tensor(rng.random(shape), device=self._device)
 
     def _draw_columns(self, negatives: Any, rng: Draws) -> Tensor | None:
-        """(B * eta,) distinct entries of each row, -1 for those that are none."""
+        """Return (B * eta,) distinct entries of each row, -1 for those that are none."""
         table = torch.as_tensor(negatives, device=self._device)
         if self._eta <= 0 or table.shape[1] == 0:
             return None
@@ -137,7 +137,7 @@ class DevicePoolBuilder:
         return table.gather(1, chosen).flatten().long()
 
     def _union(self, cols: Tensor, rank: Tensor, hard: Tensor | None) -> Tensor:
-        """The distinct labels, ascending; over the cap, the most wanted ones."""
+        """Return the distinct labels, ascending; over the cap, the most wanted ones."""
         # A label is 2 l where it is a positive and 2 l + 1 where it is a hard negative, so that
         # after sorting the first of its entries says whether it is any query's positive.
         nobody = 2 * self._n_labels
@@ -155,7 +155,10 @@ class DevicePoolBuilder:
         return labels[order[: self._cap]].sort().values
 
     def _fill(self, taken: Tensor, rng: Draws) -> Tensor:
-        """Labels (ascending), and others up to the least number: the first new ones drawn."""
+        """Return labels (ascending), and others up to the least number.
+
+        The first new ones drawn.
+        """
         n_labels = self._n_labels
         numbers = self._numbers(rng, draws_to_fill(len(taken), self._least, n_labels))
         drawn = (numbers * n_labels).long().clamp_(max=n_labels - 1)
@@ -181,13 +184,13 @@ class _DeviceMatrix:
         data = np.asarray(matrix.data, np.float32)
         self._data = None if (data == 1).all() else torch.from_numpy(data.copy()).to(device)
 
-    def find(self, rows: Rows) -> tuple[Rows, Rows]:
-        """(B,) where the rows start and how many entries they have."""
+    def find(self, rows: RowIndices) -> tuple[RowIndices, RowIndices]:
+        """Return (B,) where the rows start and how many entries they have."""
         starts = self._indptr[rows]
         return starts, self._indptr[rows + 1] - starts
 
     def entries(self, starts: Tensor, lengths: Tensor, total: int) -> tuple[Tensor, Tensor, Tensor]:
-        """All ``total`` entries of some rows as (position among them, column, value)."""
+        """Return all ``total`` entries of some rows as (position among them, column, value)."""
         device = starts.device
         rows = torch.repeat_interleave(
             torch.arange(len(starts), device=device), lengths, output_size=total
@@ -199,7 +202,10 @@ class _DeviceMatrix:
 
 
 def _random_rank(rows: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
-    """A random order within each run of equal (ascending) rows: 0, 1, 2, ... for each row."""
+    """Return a random order within each run of equal (ascending) rows.
+
+    0, 1, 2, ... for each row.
+    """
     # Stable, so that a sum that is rounded up to the next whole number stays in its own run.
     order = torch.argsort(rows + numbers, stable=True)
     first = (lengths.cumsum(0) - lengths)[rows]
@@ -209,7 +215,7 @@ def _random_rank(rows: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _starts(ascending: Tensor) -> Tensor:
-    """Where each run of equal values starts; waits for the device."""
+    """Return where each run of equal values starts; waits for the device."""
     return pad(ascending[1:] != ascending[:-1], (1, 0), value=True).nonzero().squeeze(1)
 
 
@@ -224,7 +230,7 @@ def _select(
     ignored_places: Tensor,
     below: int | None = None,
 ) -> _Pairs:
-    """Positives and ignored pairs whose place is in the pool, or in its first part."""
+    """Return positives and ignored pairs whose place is in the pool, or in its first part."""
     inside = _inside(places, below)
     ignored = _inside(ignored_places, below)
     return (

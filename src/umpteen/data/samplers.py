@@ -10,24 +10,23 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
+from umpteen.types import RowIndices
 
 LARGEST_GROWN = 512
 """Where clusters that double stop growing."""
 
 
-def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) -> list[Rows]:
-    """All queries in random order, cut into batches of nearly equal size."""
+def shuffled_batches(n_queries: int, batch_size: int, *, seed: int, epoch: int) -> list[RowIndices]:
+    """Shuffle all queries and cut them into batches of nearly equal size."""
     order = np.random.default_rng([seed, epoch, 1]).permutation(n_queries)
     return cut(order, batch_size)
 
 
 def clustered_batches(
-    order: Rows, bounds: Rows, batch_size: int, *, seed: int, epoch: int
-) -> list[Rows]:
-    """Clusters in random order, joined and cut into batches.
+    order: RowIndices, bounds: RowIndices, batch_size: int, *, seed: int, epoch: int
+) -> list[RowIndices]:
+    """Shuffle clusters, join them and cut them into batches.
 
     Where the largest cluster is more than half a batch, clusters are batches by themselves;
     smaller ones are joined and cut, so that a batch is several tight groups.
@@ -60,7 +59,7 @@ def clustered_batches(
 def grown_cluster_size(
     epoch: int, start: int, double_epochs: Sequence[int], batch_size: int
 ) -> int:
-    """The size of clusters that starts small and doubles at the given epochs.
+    """Return the size of clusters that starts small and doubles at the given epochs.
 
     It grows to 512 or the batch's size, whichever is smaller, and no further.
 
@@ -72,7 +71,7 @@ def grown_cluster_size(
     return min(doubled, max(start, min(LARGEST_GROWN, batch_size)))
 
 
-def coarser(bounds: Rows, cluster_size: int) -> Rows:
+def coarser(bounds: RowIndices, cluster_size: int) -> RowIndices:
     """Join neighbouring clusters of repeated halving up to about the given size.
 
     Halving leaves each cluster next to its sibling, so every second bound is a level less. Clusters
@@ -95,7 +94,7 @@ def coarser(bounds: Rows, cluster_size: int) -> Rows:
 
 
 def cluster_levels(n_queries: int, cluster_size: int) -> int:
-    """How often to halve n queries so that clusters come nearest to the given size.
+    """Return how often to halve n queries so that clusters come nearest to the given size.
 
     Example:
         >>> cluster_levels(1000, 250), cluster_levels(5, 100)
@@ -104,7 +103,7 @@ def cluster_levels(n_queries: int, cluster_size: int) -> int:
     return max(0, round(math.log2(max(1.0, n_queries / max(1, cluster_size)))))
 
 
-def cut(order: Rows, batch_size: int) -> list[Rows]:
+def cut(order: RowIndices, batch_size: int) -> list[RowIndices]:
     """Cut into the fewest batches of at most batch_size, of nearly equal size; none of nothing."""
     if not len(order):
         return []
@@ -113,6 +112,6 @@ def cut(order: Rows, batch_size: int) -> list[Rows]:
 
 
 def step_seed(seed: int, step: int, parts: Sequence[int] = ()) -> int:
-    """A 63-bit seed that depends on the run's seed, the step and nothing else."""
+    """Return a 63-bit seed that depends on the run's seed, the step and nothing else."""
     state = np.random.SeedSequence([seed, step, *parts]).generate_state(1, np.uint64)[0]
     return int(state) >> 1

@@ -13,7 +13,7 @@ PROBES = ("a", "1", ".")
 
 
 def special_tokens(tokenizer: Tokenizer) -> tuple[int, int]:
-    """Tokens before and behind every text: (1, 1) for BERT, (0, 0) for a bag of tokens."""
+    """Return tokens before and behind every text: (1, 1) for BERT, (0, 0) for a bag of tokens."""
     total = int(tokenizer.num_special_tokens_to_add(False))
     if not total:
         return 0, 0
@@ -32,7 +32,7 @@ def special_tokens(tokenizer: Tokenizer) -> tuple[int, int]:
 
 
 def tokens_in_chunks(tokenizer: Tokenizer, max_tokens: int, chunks: int) -> int:
-    """Tokens that are kept of a text which is read in chunks, its special tokens included.
+    """Return tokens that are kept of a text which is read in chunks, its special tokens included.
 
     Args:
         tokenizer: The encoder's.

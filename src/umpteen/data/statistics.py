@@ -17,7 +17,7 @@ FEW_QUERIES = 5
 
 
 def describe(dataset: Dataset, bins: NDArray[np.int64] | None = None) -> dict[str, Any]:
-    """The numbers of a data set, ready for JSON.
+    """Return the numbers of a data set, ready for JSON.
 
     Args:
         dataset: The data.
@@ -52,7 +52,7 @@ def describe(dataset: Dataset, bins: NDArray[np.int64] | None = None) -> dict[st
 
 
 def spread(values: NDArray[np.int64]) -> dict[str, float]:
-    """Mean, smallest, median, 90th percentile and largest.
+    """Return mean, smallest, median, 90th percentile and largest.
 
     Example:
         >>> spread(np.array([1, 2, 6]))
@@ -71,14 +71,14 @@ def spread(values: NDArray[np.int64]) -> dict[str, float]:
 
 
 def count_words(texts: Sequence[str]) -> NDArray[np.int64]:
-    """Words of each text, as separated by blanks."""
+    """Return words of each text, as separated by blanks."""
     return np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
 
 
 def describe_bins(
     counts: NDArray[np.int64], bins: NDArray[np.int64], n_bins: int = BINS
 ) -> list[dict[str, int]]:
-    """Labels, pairs, and fewest and most queries of a label, for each bin from head to tail.
+    """Return labels, pairs, and fewest and most queries of a label, for each bin from head to tail.
 
     Args:
         counts: (L,) training queries of each label.
@@ -106,7 +106,7 @@ def describe_bins(
 def find_oddities(
     dataset: Dataset, files: Mapping[str, str] | None = None, *, unit: str = "row", show: int = 5
 ) -> list[str]:
-    """What can be trained on but is seldom meant: empty texts, rows without labels.
+    """Return what can be trained on but is seldom meant: empty texts, rows without labels.
 
     Args:
         dataset: The data.
@@ -137,7 +137,7 @@ def find_oddities(
 
 
 def check(dataset: Dataset, part: Format, path: Any) -> list[str]:
-    """The oddities of a data set just read, with the names of its files."""
+    """Return the oddities of a data set just read, with the names of its files."""
     files = {name: shown(file) for name, file in part.files(path).items()}
     return find_oddities(dataset, files, unit=part.UNIT)
 

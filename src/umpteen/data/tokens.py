@@ -56,7 +56,7 @@ class TokenStore:
         return np.diff(self.offsets)
 
     def take(self, rows: Any) -> Ragged:
-        """The tokens of some texts, in the given order; rows may repeat.
+        """Return the tokens of some texts, in the given order; rows may repeat.
 
         Args:
             rows: (B,) positions of texts.
@@ -165,7 +165,9 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ra
 
 
 def prepare(tokenizer: Tokenizer, max_tokens: int, *, owned: bool = False) -> Tokenizer:
-    """A copy that truncates and does not pad; ``encode`` takes such a one without copying again.
+    """Return a copy that truncates and does not pad.
+
+    ``encode`` takes such a one without copying again.
 
     Copying goes through the tokenizer's JSON and takes a tenth of a second or more: do it once, not
     for every request. A tokenizer that is prepared already is returned as it is.
@@ -205,7 +207,10 @@ def prepare(tokenizer: Tokenizer, max_tokens: int, *, owned: bool = False) -> To
 
 
 def _empty_id(tokenizer: Tokenizer) -> int:
-    """The id for a text without tokens: the unknown token's, else the padding token's, else 0."""
+    """Return the id for a text without tokens.
+
+    The unknown token's, else the padding token's, else 0.
+    """
     unknown = getattr(tokenizer.model, "unk_token", None)
     for token in (unknown, "[UNK]", "<unk>", "[PAD]", "<pad>"):
         found = tokenizer.token_to_id(token) if token else None
@@ -215,7 +220,7 @@ def _empty_id(tokenizer: Tokenizer) -> int:
 
 
 def _key(texts: Iterable[str], prepared: Tokenizer) -> str:
-    """A digest of the tokenizer (its length limit included) and of every text."""
+    """Return a digest of the tokenizer (its length limit included) and of every text."""
     # Lengths count too: the same characters cut at other places are other texts.
     characters, cuts = hashlib.sha256(), hashlib.sha256()
     for part, lengths in _chunks(texts):
@@ -227,7 +232,10 @@ def _key(texts: Iterable[str], prepared: Tokenizer) -> str:
 
 
 def _chunks(texts: Iterable[str]) -> Iterator[tuple[list[str], NDArray[np.int64]]]:
-    """Texts in chunks bounded in number and in characters, with their lengths in characters."""
+    """Yield texts in chunks bounded in number and in characters.
+
+    With their lengths in characters.
+    """
     source, start = iter(texts), 0
     while block := list(islice(source, TEXTS_PER_CHUNK)):
         _check(block, start)
@@ -256,7 +264,7 @@ def _check(block: list[str], start: int) -> None:
 
 
 def _encode(part: list[str], prepared: Tokenizer) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Ids, flat, and the tokens of each text; none of them is 0."""
+    """Return ids, flat, and the tokens of each text; none of them is 0."""
     empty_id = _empty_id(prepared)
     lists = [encoding.ids or [empty_id] for encoding in prepared.encode_batch_fast(part)]
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))

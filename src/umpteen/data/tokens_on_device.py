@@ -6,30 +6,28 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from umpteen.data.tokens import TokenStore
 from umpteen.data.transfer import to_device_together
-from umpteen.types import Ragged
+from umpteen.types import Ragged, RowIndices
 
-Rows = NDArray[np.int64]
 TOKENS_PER_COPY = 1 << 24
 
 
 class TokensOnDevice:
     """Token ids of several stores on a device; where each text starts stays on the host.
 
-    With ids below 65,536 a token takes 2 bytes there, else 4. Over ``most_bytes`` the ids stay on
+    With ids below 65,536 a token takes 2 bytes there, else 4. Over ``max_bytes`` the ids stay on
     the host, and those of each batch are copied.
 
     Args:
         stores: The stores, which are numbered from 0.
         device: Where the ids go.
-        most_bytes: What they may take there.
+        max_bytes: What they may take there.
     """
 
     def __init__(
-        self, stores: Sequence[TokenStore], device: torch.device, *, most_bytes: int
+        self, stores: Sequence[TokenStore], device: torch.device, *, max_bytes: int
     ) -> None:
         self._stores = list(stores)
         self._device = device
@@ -37,7 +35,7 @@ class TokensOnDevice:
         n_tokens = sum(store.n_tokens for store in stores)
         self._before = np.cumsum([0, *(store.n_tokens for store in stores)])
         self._ids: torch.Tensor | None = None
-        if n_tokens * (2 if short else 4) > most_bytes:
+        if n_tokens * (2 if short else 4) > max_bytes:
             return
         # Few operations know uint16, so its bits are kept as int16.
         self._ids = torch.empty(
@@ -55,8 +53,8 @@ class TokensOnDevice:
         """Whether the ids fitted."""
         return self._ids is not None
 
-    def take(self, chosen: Sequence[tuple[int, Rows]]) -> Ragged:
-        """The tokens of some texts, one group after the other.
+    def take(self, chosen: Sequence[tuple[int, RowIndices]]) -> Ragged:
+        """Return the tokens of some texts, one group after the other.
 
         Args:
             chosen: For each group the number of its store and the rows of its texts.

@@ -16,7 +16,7 @@ ALIGNMENT = 16
 
 
 def to_device_together(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """The arrays as tensors on a device.
+    """Return the arrays as tensors on a device.
 
     Equals ``[torch.from_numpy(array).to(device) for array in arrays]``, but they share one
     buffer, which a GPU fetches from pinned memory in a single copy that the host does not wait for.

@@ -71,7 +71,7 @@ class LabelIndex(Protocol):
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> TopK:
-        """The k best labels of each query.
+        """Return the k best labels of each query.
 
         Args:
             queries: (B, D), a NumPy array or a torch tensor.
@@ -91,7 +91,7 @@ class LabelIndex(Protocol):
         """Read what ``save`` wrote; options are keywords."""
 
     def describe(self) -> dict[str, Any]:
-        """What it is, as JSON values."""
+        """Return its description as JSON values."""
 
 
 def check_vectors(vectors: Any) -> torch.Tensor:
@@ -126,7 +126,7 @@ def check_vectors(vectors: Any) -> torch.Tensor:
 
 
 def check_search(index: LabelIndex, queries: Any, k: int) -> torch.Tensor:
-    """Queries as a detached tensor of the right width.
+    """Return queries as a detached tensor of the right width.
 
     Args:
         index: What is to be searched.
@@ -152,7 +152,7 @@ def check_search(index: LabelIndex, queries: Any, k: int) -> torch.Tensor:
 
 
 def check_exclude(exclude: Any, n_queries: int, n_labels: int) -> NDArray[np.int64]:
-    """Pairs to leave out as (M, 2) int64, each within bounds.
+    """Return pairs to leave out as (M, 2) int64, each within bounds.
 
     Args:
         exclude: (M, 2) pairs (query position, label row), or None.
@@ -177,7 +177,7 @@ def check_exclude(exclude: Any, n_queries: int, n_labels: int) -> NDArray[np.int
 
 
 def check_allowed(allowed: Any, n_labels: int) -> NDArray[np.int64]:
-    """The rows that no query may get, ascending.
+    """Return the rows that no query may get, ascending.
 
     Args:
         allowed: (L,) bool, or None where every label may be returned.
@@ -198,7 +198,7 @@ def check_allowed(allowed: Any, n_labels: int) -> NDArray[np.int64]:
 
 
 def as_tensor(values: Any) -> torch.Tensor:
-    """A detached tensor; NumPy arrays are shared, not copied, if they may be written to."""
+    """Return a detached tensor; NumPy arrays are shared, not copied, if they may be written to."""
     if isinstance(values, torch.Tensor):
         return values.detach()
     array = np.asarray(values)

@@ -133,7 +133,7 @@ class ExactIndex:
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> TopK:
-        """The k best labels of each query; the device is waited for once, at the end.
+        """Return the k best labels of each query; the device is waited for once, at the end.
 
         Args:
             queries: (B, D), a NumPy array or a torch tensor, on any device.
@@ -227,12 +227,12 @@ class ExactIndex:
         return cls(vectors.to(device), memory_bytes=memory_bytes, first_pass=first_pass)
 
     def describe(self) -> dict[str, Any]:
-        """What it is, as JSON values."""
+        """Return its description as JSON values."""
         dtype = str(self.vectors.dtype).removeprefix("torch.")
         return {"kind": "exact", "n_labels": self.n_labels, "dim": self.dim, "dtype": dtype}
 
     def _attempts(self) -> list[Callable[..., Any]]:
-        """Ways to search, each slower and more often sure than the one before."""
+        """Return ways to search, each slower and more often sure than the one before."""
         plain: list[Callable[..., Any]]
         plain = [partial(self._search, kind=RunningTop), partial(self._search, kind=KeyedTop)]
         if self.two_pass is None:
@@ -249,7 +249,7 @@ class ExactIndex:
         retired: NDArray[np.int64],
         kind: type[RunningTop] | type[KeyedTop],
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.float32]], NDArray[np.bool_]]:
-        """Rows and scores of every query on the host, and which of them are unsure."""
+        """Return rows and scores of every query on the host, and which of them are unsure."""
         # Bytes per score: float32, and for KeyedTop int64 keys with their temporaries.
         few = not queries.is_cuda and len(queries) <= FEW_QUERIES
         most = self._block * (4 if few else 1)  # the scores of few still fit a cache
@@ -280,7 +280,10 @@ class ExactIndex:
     def _blocks(
         self, queries: torch.Tensor, n_labels: int, out: torch.Tensor
     ) -> Iterator[tuple[int, torch.Tensor]]:
-        """(first row, (B, C) float32 scores) of each label block, in memory that is used again."""
+        """Yield (first row, (B, C) float32 scores) of each label block.
+
+        In memory that is used again.
+        """
         few = not queries.is_cuda and len(queries) <= FEW_QUERIES
         tall = queries.repeat(2, 1).T if len(queries) == 1 else queries.T  # (D, B or 2)
         for first in range(0, self.n_labels, n_labels):

@@ -52,6 +52,7 @@ class FaissIndex:
         nprobe: int | None = None,
         ef_search: int | None = None,
         training_sample: int | None = None,
+        iterations: int | None = None,
         seed: int = 0,
     ) -> Self:
         """Train and fill an index.
@@ -63,6 +64,7 @@ class FaissIndex:
             nprobe: For IVF, the lists to look into; None for a sixteenth, at least 16.
             ef_search: For HNSW, the candidates to hold; None for 128.
             training_sample: The vectors to train on; None for 64 per list, at least 65,536.
+            iterations: Of k-means, for IVF; None for as many as faiss takes.
             seed: Chooses them.
 
         Returns:
@@ -85,6 +87,8 @@ class FaissIndex:
                 "leave the option out"
             ) from cause
         faiss_kinds.widen_refinement_(index)
+        if iterations is not None and faiss_kinds.n_lists_of(index):
+            faiss_kinds.inner(index).cp.niter = iterations
         effort = faiss_kinds.first_effort(index, nprobe, ef_search)
         n_lists = faiss_kinds.n_lists_of(index)
         if n_lists > n_labels:
@@ -122,7 +126,7 @@ class FaissIndex:
         exclude: NDArray[np.int64] | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> TopK:
-        """The k best labels of each query, as far as faiss finds them.
+        """Return the k best labels of each query, as far as faiss finds them.
 
         Args:
             queries: (B, D), a NumPy array or a torch tensor.
@@ -212,7 +216,7 @@ class FaissIndex:
         return cls(index, factory=str(about.get("factory")), effort=effort)
 
     def describe(self) -> dict[str, Any]:
-        """What it is, as JSON values."""
+        """Return its description as JSON values."""
         about = {"kind": "faiss", "n_labels": self.n_labels, "dim": self.dim}
         return about | {"factory": self.factory, "effort": self.effort}
 
@@ -234,7 +238,10 @@ class FaissIndex:
 def _by_width(
     queries: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Queries that ask for about as much, together: the least exactly, others a power of two."""
+    """Yield queries that ask for about as much, together.
+
+    The least exactly, others a power of two.
+    """
     rounded = 2 ** np.ceil(np.log2(widths)).astype(np.int64)
     rounded[widths == widths.min()] = widths.min()
     for width in np.unique(rounded):
@@ -244,7 +251,7 @@ def _by_width(
 def _in_order(
     rows: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """By falling score, then rising row; nothing is done where they are so already."""
+    """Sort by falling score, then rising row; sorted input is returned unchanged."""
     if (scores[:, 1:] < scores[:, :-1]).all():
         return rows, scores
     order = np.lexsort((rows, -scores), axis=1)
@@ -259,7 +266,10 @@ def _best_fit(
     banned: NDArray[np.int64],
     fit: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """The first k that may be returned, by falling score, then rising row; -1 and -inf behind."""
+    """Return the first k that may be returned, by falling score, then rising row.
+
+    -1 and -inf behind.
+    """
     n_labels = len(fit)
     drop = (rows < 0) | ~fit[rows]
     if len(banned):

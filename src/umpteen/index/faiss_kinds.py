@@ -15,7 +15,7 @@ MANY_LABELS = 5_000_000  # above this vectors are kept as bytes
 
 
 def default_factory(n_labels: int) -> str:
-    """The factory string for a number of labels.
+    """Return the factory string for a number of labels.
 
     Example:
         >>> default_factory(1_000), default_factory(50_000), default_factory(300_000)
@@ -30,7 +30,10 @@ def default_factory(n_labels: int) -> str:
 
 
 def inner(index: Any) -> Any:
-    """The index inside, where one wraps another (a rotation before it, a refinement after)."""
+    """Return the index inside, where one wraps another (a rotation before it.
+
+    A refinement after).
+    """
     faiss = require("faiss", extra="faiss")
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):
@@ -39,20 +42,20 @@ def inner(index: Any) -> Any:
 
 
 def n_lists_of(index: Any) -> int:
-    """How many lists an IVF index has; 0 for other kinds."""
+    """Return how many lists an IVF index has; 0 for other kinds."""
     faiss = require("faiss", extra="faiss")
     core = inner(index)
     return int(core.nlist) if isinstance(core, faiss.IndexIVF) else 0
 
 
 def is_graph(index: Any) -> bool:
-    """Whether labels are found by walking a graph (HNSW)."""
+    """Return whether labels are found by walking a graph (HNSW)."""
     faiss = require("faiss", extra="faiss")
     return isinstance(inner(index), faiss.IndexHNSW)
 
 
 def scan_of(index: Any) -> Any:
-    """What holds a graph's vectors, to be searched whole; None for other kinds."""
+    """Return what holds a graph's vectors, to be searched whole; None for other kinds."""
     faiss = require("faiss", extra="faiss")
     index = faiss.downcast_index(index)
     if not is_graph(index):
@@ -71,7 +74,10 @@ def widen_refinement_(index: Any) -> None:
 
 
 def first_effort(index: Any, nprobe: int | None, ef_search: int | None) -> int:
-    """How hard to search, from the option that belongs to the index; 0 where there is none."""
+    """Return how hard to search, from the option that belongs to the index.
+
+    0 where there is none.
+    """
     n_lists, graph = n_lists_of(index), is_graph(index)
     if nprobe is not None and not (n_lists and nprobe >= 1):
         raise ConfigError(f"nprobe is {nprobe}; it is for IVF indexes alone, and at least 1")

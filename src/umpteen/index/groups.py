@@ -16,7 +16,7 @@ GROUPS_PER_SPAN = SPAN // GROUP
 
 
 def members(groups: torch.Tensor) -> torch.Tensor:
-    """The label rows of groups: (...,) to (..., GROUP), rising.
+    """Return the label rows of groups: (...,) to (..., GROUP), rising.
 
     Example:
         >>> members(torch.tensor([1, 16])).tolist()[1]
@@ -28,7 +28,7 @@ def members(groups: torch.Tensor) -> torch.Tensor:
 
 
 def group_and_place(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The group each label row is in, and its place there."""
+    """Return the group each label row is in, and its place there."""
     groups = rows // SPAN * GROUPS_PER_SPAN + rows % GROUPS_PER_SPAN
     return groups, rows % SPAN // GROUPS_PER_SPAN
 
@@ -36,7 +36,7 @@ def group_and_place(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def plain_maxima(
     queries: torch.Tensor, labels: torch.Tensor, bias: torch.Tensor, *, memory_bytes: int = 1 << 28
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The highest score of each group and of each span.
+    """Return the highest score of each group and of each span.
 
     Args:
         queries: (B, D), of the labels' dtype.
@@ -64,7 +64,7 @@ def plain_scores(
     *,
     memory_bytes: int = 1 << 28,
 ) -> torch.Tensor:
-    """The scores of all labels of some groups, summed in float32.
+    """Return the scores of all labels of some groups, summed in float32.
 
     Args:
         queries: (B, D), of the vectors' dtype.
@@ -85,7 +85,7 @@ def plain_scores(
 
 
 def _product(queries: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """(B, C) inner products, summed in float32 whatever the dtype."""
+    """Return (B, C) inner products, summed in float32 whatever the dtype."""
     if queries.is_cuda and queries.dtype == torch.bfloat16:
         scores: torch.Tensor = torch.mm(queries, labels.T, out_dtype=torch.float32)
         return scores

@@ -22,6 +22,9 @@ LEVEL_RATIO = 8
 APPROXIMATE_ROWS = 8192
 """From this size on a block is searched approximately on a CPU, where faiss is installed."""
 
+PROBES = 16
+"""Lists of a block that a search looks into."""
+
 BuildBlock = Callable[[torch.Tensor], LabelIndex]
 
 
@@ -167,10 +170,11 @@ def index_of_block(vectors: torch.Tensor) -> LabelIndex:
         return ExactIndex(vectors)
     from umpteen.index.faiss_index import FaissIndex
 
-    n_lists = 2 ** round(np.log2(np.sqrt(len(vectors))))
+    n_lists = 2 ** round(np.log2(2 * np.sqrt(len(vectors))))
     return FaissIndex.build(
         vectors,
         factory=f"IVF{n_lists},Flat",
-        nprobe=max(16, n_lists // 8),
-        training_sample=min(len(vectors), 64 * n_lists),
+        nprobe=PROBES,
+        training_sample=min(len(vectors), 32 * n_lists),
+        iterations=4,
     )

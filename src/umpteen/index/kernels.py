@@ -53,7 +53,7 @@ CANDIDATES_PER_PROGRAM = 32
 def group_maxima(
     queries: torch.Tensor, labels: torch.Tensor, bias: torch.Tensor, *, tile: Tile | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``groups.plain_maxima`` gives, without writing a score.
+    """Return what ``groups.plain_maxima`` gives, without writing a score.
 
     Args:
         queries: (B, D) bfloat16 or float8; D times the bytes of an element a multiple of 128.
@@ -96,7 +96,9 @@ def group_maxima(
 
 
 def default_tile(device: torch.device, n_queries: int, n_labels: int) -> Tile:
-    """The fastest on an H200: 3.4 ms against 4.0 tiled in bfloat16, 2.2 against 3.0 in float8.
+    """Return the fastest on an H200.
+
+    3.4 ms against 4.0 tiled in bfloat16, 2.2 against 3.0 in float8.
 
     GPUs before it have no engine that copies tiles. With fewer tiles than processors, for whose
     number the kernel is compiled, there is nothing to gain.
@@ -111,7 +113,7 @@ def default_tile(device: torch.device, n_queries: int, n_labels: int) -> Tile:
 def candidate_scores(
     queries: torch.Tensor, vectors: torch.Tensor, groups: torch.Tensor
 ) -> torch.Tensor:
-    """What ``groups.plain_scores`` gives, reading each vector once and writing none.
+    """Return what ``groups.plain_scores`` gives, reading each vector once and writing none.
 
     Args:
         queries: (B, D), of the vectors' dtype.

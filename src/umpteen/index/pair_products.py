@@ -26,6 +26,9 @@ def pair_products(queries: torch.Tensor, vectors: torch.Tensor, rows: torch.Tens
     places = rows.clamp(0, len(vectors) - 1)
     if not places.numel():
         return torch.zeros(rows.shape, device=queries.device)
+    if width > len(vectors):
+        # Some rows occur twice. A sparse pattern holds no more entries than a dense one has.
+        return torch.gather(queries @ vectors.T, 1, places)
     if not queries.is_cuda:
         # A sampled product reads each vector where it lies. Gathering them takes ten times as long.
         starts = torch.arange(0, n_queries * width + 1, width)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 def retired_columns(
     retired: NDArray[np.int64], n_labels: int, label_block: int, device: torch.device
 ) -> tuple[torch.Tensor, ...]:
-    """For each label block the columns in it that no query may get."""
+    """Return the excluded columns of each label block."""
     firsts = np.arange(label_block, n_labels, label_block)
     counts = np.diff(np.searchsorted(retired, [0, *firsts, n_labels]))
     columns = torch.from_numpy(retired % label_block).to(device)
@@ -20,7 +20,7 @@ def retired_columns(
 def by_cell(
     pairs: NDArray[np.int64], n_queries: int, query_block: int, n_labels: int, label_block: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs in the order the blocks are visited, and where each block's pairs begin and end.
+    """Return pairs in the order the blocks are visited, and where each block's pairs begin and end.
 
     Returns:
         The pairs, and (query blocks, label blocks + 1) bounds into them.
@@ -34,6 +34,9 @@ def by_cell(
 
 
 def pairs_of(pairs: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The pairs of some queries (ascending positions), renumbered to their place among them."""
+    """Return the pairs of some queries (ascending positions).
+
+    Renumbered to their place among them.
+    """
     kept = pairs[np.isin(pairs[:, 0], queries)]
     return np.stack([np.searchsorted(queries, kept[:, 0]), kept[:, 1]], axis=1)

@@ -10,7 +10,7 @@ from umpteen.index.base import LabelIndex
 
 
 def recall(index: LabelIndex, exact: LabelIndex, queries: Any, k: int) -> float:
-    """The share of the exact top k that an index returns in its own top k.
+    """Return the share of the exact top k that an index returns in its own top k.
 
     Equal scores at the k-th place count as misses if the index chose another of them.
 

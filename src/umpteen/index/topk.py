@@ -51,11 +51,11 @@ class RunningTop:
         self.rows = torch.cat([self.rows, rows], dim=1).gather(1, order)
 
     def unsure(self) -> torch.Tensor:
-        """(B,) whether a tie was cut blindly that may have touched the result."""
+        """Return (B,) whether a tie was cut blindly that may have touched the result."""
         return (self._tied == self.scores[:, -1]) & (self._tied > NOTHING)
 
     def _best_groups(self, scores: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The columns in the k groups with the highest maximum, and those in no group.
+        """Return the columns in the k groups with the highest maximum, and those in no group.
 
         The k best columns are among them: every other group's maximum is at most the k-th of the
         chosen maxima. A maximum costs far less than a top-k over the same columns. A group is every
@@ -75,7 +75,9 @@ class RunningTop:
         return scores.gather(1, columns), columns
 
     def _best(self, values: torch.Tensor) -> torch.Tensor:
-        """The places of each query's best values, rising: k of them, or fewer where no more matter.
+        """Return the places of each query's best values, rising.
+
+        K of them, or fewer where no more matter.
 
         A tie between the last one kept and the first one dropped is remembered.
         """
@@ -115,7 +117,7 @@ class KeyedTop:
         self._keys = torch.cat([self._keys, best], dim=1).topk(self.k, dim=1).values
 
     def unsure(self) -> torch.Tensor:
-        """(B,) False everywhere: no tie is ever cut blindly."""
+        """Return (B,) False everywhere: no tie is ever cut blindly."""
         return torch.zeros(len(self._keys), dtype=torch.bool, device=self._keys.device)
 
     @property
@@ -130,7 +132,7 @@ class KeyedTop:
 
 
 def group_size(n_columns: int, k: int) -> int:
-    """How many columns share a maximum: near sqrt(C / k), 1 where it does not pay."""
+    """Return how many columns share a maximum: near sqrt(C / k), 1 where it does not pay."""
     group = 1
     while group < 64 and (2 * group) ** 2 * k <= n_columns:
         group *= 2
@@ -138,18 +140,18 @@ def group_size(n_columns: int, k: int) -> int:
 
 
 def keys_of(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """One int64 per score: larger for a higher score, then for a smaller row."""
+    """Return one int64 per score: larger for a higher score, then for a smaller row."""
     bits = (scores + 0.0).view(torch.int32)  # + 0.0 turns -0.0 into 0.0, which is equal to it
     rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats fall as integers; turn them
     return (rising.long() << 32) | (_LOW - rows)
 
 
 def scores_of(keys: torch.Tensor) -> torch.Tensor:
-    """The scores that keys were made from."""
+    """Return the scores that keys were made from."""
     high = (keys >> 32).int()
     return (high ^ ((high >> 31) & 0x7FFFFFFF)).view(torch.float32)
 
 
 def rows_of(keys: torch.Tensor) -> torch.Tensor:
-    """The rows that keys were made from."""
+    """Return the rows that keys were made from."""
     return _LOW - (keys & _LOW)

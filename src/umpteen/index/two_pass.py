@@ -99,7 +99,7 @@ class TwoPass:
         *,
         widen: int = 1,
     ) -> tuple[tuple[NDArray[np.int64], NDArray[np.float32]], NDArray[np.bool_]]:
-        """Rows and scores of every query on the host, and which of them are unsure.
+        """Return rows and scores of every query on the host, and which of them are unsure.
 
         Args:
             queries: (B, D) of the vectors' dtype.
@@ -138,7 +138,7 @@ class TwoPass:
         return (rows, scores), unsure
 
     def _blocks(self, counts: NDArray[np.int64], k: int, widen: int) -> list[tuple[int, int, int]]:
-        """(first query, last + 1, groups to look into); counts, of labels lost, rise."""
+        """Return (first query, last + 1, groups to look into); counts, of labels lost, rise."""
         n_groups = self.n_padded // GROUP
 
         def width(query: int) -> int:
@@ -189,7 +189,10 @@ class TwoPass:
         return group_maxima, candidate_scores
 
     def _round(self, queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries in few bits, what their first scores are multiplied by, and the error's bound."""
+        """Return queries in few bits, what their first scores are multiplied by.
+
+        The error's bound.
+        """
         exact = queries.float()
         scale = torch.ones(len(queries), 1, device=queries.device)
         if self.dtype is torch.float8_e4m3fn:
@@ -212,7 +215,7 @@ class TwoPass:
 def best_groups(
     maxima: torch.Tensor, best: torch.Tensor, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The groups with the highest maxima, by way of the spans with the highest maxima.
+    """Return the groups with the highest maxima, by way of the spans with the highest maxima.
 
     Args:
         maxima: (B, groups).
@@ -263,7 +266,7 @@ def drop_pairs_(
 
 
 def _send(array: NDArray[np.int64], device: torch.device) -> torch.Tensor:
-    """To the device, behind the work that is queued there, without waiting for it."""
+    """Copy to the device without waiting for the work that is queued there."""
     # torch warns about read-only memory even if nobody writes.
     owned = array if array.flags.writeable else array.copy()
     return torch.from_numpy(owned).to(device, non_blocking=True)

@@ -48,7 +48,7 @@ class Hits:
         return np.bincount(self.positives, minlength=self.n_labels)
 
     def counts(self, k: int) -> NDArray[np.int64]:
-        """(N,) hits among the first k places."""
+        """Return (N,) hits among the first k places."""
         return np.count_nonzero(self.hits[:, :k], axis=1)
 
     def hit_labels(self, k: int) -> NDArray[np.int64]:
@@ -56,14 +56,17 @@ class Hits:
         return self.rows[:, :k][self.hits[:, :k]]
 
     def weights(self, k: int) -> NDArray[np.float64]:
-        """(N, min(k, K)) inverse propensity of each hit, 0 where there is no hit."""
+        """Return (N, min(k, K)) inverse propensity of each hit, 0 where there is no hit."""
         hits = self.hits[:, :k]
         weights = np.zeros(hits.shape)
         weights[hits] = self._propensities()[self.rows[:, :k][hits]]
         return weights
 
     def ideal_weights(self, k: int) -> NDArray[np.float64]:
-        """(N, at most k) the largest inverse propensities of each query's positives, falling."""
+        """Return (N, at most k) the largest inverse propensities of each query's positives.
+
+        Falling.
+        """
         weights = np.zeros((len(self), min(k, self.n_positives.max(initial=0))))
         queries, places, sorted_weights = self._falling_weights
         reached = places < k
@@ -95,7 +98,7 @@ class Metric(Protocol):
     """
 
     def mean(self, hits: Hits) -> float:
-        """The metric over all queries."""
+        """Return the metric over all queries."""
 
     def __str__(self) -> str: ...
 
@@ -105,21 +108,21 @@ class PerQuery(Protocol):
     """A metric that is an average over queries, so that each query has a value of its own."""
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) values whose mean is the metric."""
+        """Return (N,) values whose mean is the metric."""
 
 
 def average(values: NDArray[np.float64]) -> float:
-    """The mean, and 0 where there is no query at all."""
+    """Return the mean, and 0 where there is no query at all."""
     return float(values.mean()) if len(values) else 0.0
 
 
 def discounts(k: int) -> NDArray[np.float64]:
-    """(k,) the weight of each place: 1 / log2(place + 1), counted from 1."""
+    """Return (k,) the weight of each place: 1 / log2(place + 1), counted from 1."""
     return 1.0 / np.log2(np.arange(k) + 2.0)
 
 
 def best_discounts(n_positives: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """(N,) the largest discounted sum of min(positives, k) hits; 1 without positives."""
+    """Return (N,) the largest discounted sum of min(positives, k) hits; 1 without positives."""
     # A query without positives has no hits, so the 1 only keeps 0 / 0 from becoming NaN.
     reachable = np.minimum(n_positives, k)
     totals = np.cumsum(discounts(int(reachable.max(initial=0))))

@@ -70,7 +70,7 @@ def precision_by_bin(
 
 
 def contributions(hits: Hits, k: int, bins: int = 5) -> NDArray[np.float64]:
-    """As ``precision_by_bin``, from hits that were found already and know the label counts.
+    """Compute ``precision_by_bin`` from hits that have the label counts.
 
     Args:
         hits: The comparison.

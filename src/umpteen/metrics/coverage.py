@@ -26,7 +26,7 @@ class Coverage:
         check_k(self.k)
 
     def mean(self, hits: Hits) -> float:
-        """Labels hit over labels that could be hit; 0 where none could."""
+        """Return labels hit over labels that could be hit; 0 where none could."""
         possible = np.count_nonzero(hits.labels_with_positives)
         return len(np.unique(hits.hit_labels(self.k))) / possible if possible else 0.0
 

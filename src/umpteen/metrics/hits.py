@@ -60,7 +60,9 @@ def find_hits(
 
 
 def put_in_order(topk: TopK) -> TopK:
-    """The same predictions by falling score, equal scores by smaller row, vacant places last.
+    """Return the same predictions by falling score, equal scores by smaller row.
+
+    Vacant places last.
 
     A place whose score is -inf holds no prediction, whatever its row. Rows that are in order
     already, as those of our own indexes are, cost one comparison.
@@ -94,7 +96,7 @@ def put_in_order(topk: TopK) -> TopK:
 
 
 def drop_filtered(topk: TopK, filters: NDArray[np.int64], n_labels: int) -> TopK:
-    """The predictions without the filtered (query, label row) pairs, the rest moved up.
+    """Return the predictions without the filtered (query, label row) pairs, the rest moved up.
 
     A filtered place gets the score -inf, never 0: cosines are often negative and 0 would win. The
     width stays, so search more than k when there are filters.
@@ -130,7 +132,10 @@ def _find_pairs(
     columns: NDArray[np.int64],
     n_labels: int,
 ) -> NDArray[np.bool_]:
-    """(N, K) whether (i, rows[i, j]) is among the sorted pairs, block of queries by block."""
+    """Return (N, K) whether (i, rows[i, j]) is among the sorted pairs.
+
+    Block of queries by block.
+    """
     n, width = rows.shape
     found = np.zeros((n, width), bool)
     step = max(1, BLOCK // max(1, width))

@@ -28,7 +28,7 @@ class MacroF1:
         check_k(self.k)
 
     def mean(self, hits: Hits) -> float:
-        """The mean of 2 hits / (predictions + positives) over labels with a positive."""
+        """Return the mean of 2 hits / (predictions + positives) over labels with a positive."""
         rows = hits.rows[:, : self.k]
         predicted = np.bincount(rows[rows >= 0], minlength=hits.n_labels)
         right = np.bincount(hits.hit_labels(self.k), minlength=hits.n_labels)

@@ -27,14 +27,14 @@ class NDCG:
         check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) discounted hits over the best that min(k, positives) hits reach."""
+        """Return (N,) discounted hits over the best that min(k, positives) hits reach."""
         reached = hits.hits[:, : self.k]
         gain = reached @ discounts(reached.shape[1])
         # A perfect list sums in another order than its bound; keep rounding from passing 1.
         return np.minimum(gain / best_discounts(hits.n_positives, self.k), 1.0)
 
     def mean(self, hits: Hits) -> float:
-        """The mean over all queries, those without positives included."""
+        """Return the mean over all queries, those without positives included."""
         return average(self.per_query(hits))
 
     def __str__(self) -> str:

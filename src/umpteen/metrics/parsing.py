@@ -23,7 +23,7 @@ _PATTERN = re.compile(r"(?P<name>.+?)(?:@(?P<k>[0-9]+))?")
 
 
 def parse(text: str) -> Metric:
-    """The metric that a text such as ``"PSP@5"`` or ``"MRR"`` names.
+    """Return the metric that a text such as ``"PSP@5"`` or ``"MRR"`` names.
 
     ``"package.module:Class@5"`` names a metric of your own.
 
@@ -59,7 +59,7 @@ def parse(text: str) -> Metric:
 
 
 def parse_all(texts: Sequence[str]) -> list[Metric]:
-    """All metrics named, in order.
+    """Return all metrics named, in order.
 
     Args:
         texts: What ``parse`` takes.

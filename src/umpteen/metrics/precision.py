@@ -27,11 +27,11 @@ class Precision:
         check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) hits over k."""
+        """Return (N,) hits over k."""
         return hits.counts(self.k) / self.k
 
     def mean(self, hits: Hits) -> float:
-        """The mean over all queries, those without positives included."""
+        """Return the mean over all queries, those without positives included."""
         return average(self.per_query(hits))
 
     def __str__(self) -> str:

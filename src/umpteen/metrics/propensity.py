@@ -15,7 +15,7 @@ from umpteen.metrics.base import Hits, best_discounts, check_k, discounts
 def inverse_propensities(
     label_counts: NDArray[np.int64], n_train: int, a: float, b: float
 ) -> NDArray[np.float64]:
-    """What a hit on each label is worth: 1 + C (n + b)^-a with C = (ln N - 1)(b + 1)^a.
+    """Return what a hit on each label is worth: 1 + C (n + b)^-a with C = (ln N - 1)(b + 1)^a.
 
     Count labels on the training data as it was before any augmentation: rows made of label texts
     raise every n and N, and lift PSP by several percent without a better model.
@@ -64,11 +64,14 @@ class PropensityPrecision:
         check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) each query's part of the metric: weighted hits over the mean best; may pass 1."""
+        """Return (N,) each query's part of the metric: weighted hits over the mean best.
+
+        May pass 1.
+        """
         return _parts(hits.weights(self.k).sum(axis=1), hits.ideal_weights(self.k).sum(axis=1))
 
     def mean(self, hits: Hits) -> float:
-        """The ratio of means; queries without positives change neither."""
+        """Return the ratio of means; queries without positives change neither."""
         return _ratio(hits.weights(self.k).sum(axis=1), hits.ideal_weights(self.k).sum(axis=1))
 
     def __str__(self) -> str:
@@ -93,11 +96,11 @@ class PropensityNDCG:
         check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) each query's part of the metric; may pass 1."""
+        """Return (N,) each query's part of the metric; may pass 1."""
         return _parts(*self._sums(hits))
 
     def mean(self, hits: Hits) -> float:
-        """The ratio of means; queries without positives change neither."""
+        """Return the ratio of means; queries without positives change neither."""
         return _ratio(*self._sums(hits))
 
     def __str__(self) -> str:

@@ -27,11 +27,11 @@ class Recall:
         check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) hits over positives."""
+        """Return (N,) hits over positives."""
         return hits.counts(self.k) / np.maximum(hits.n_positives, 1)
 
     def mean(self, hits: Hits) -> float:
-        """The mean over all queries, those without positives included."""
+        """Return the mean over all queries, those without positives included."""
         return average(self.per_query(hits))
 
     def __str__(self) -> str:
@@ -54,11 +54,11 @@ class RPrecision:
         check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) hits over what k places could hold."""
+        """Return (N,) hits over what k places could hold."""
         return hits.counts(self.k) / np.clip(hits.n_positives, 1, self.k)
 
     def mean(self, hits: Hits) -> float:
-        """The mean over all queries, those without positives included."""
+        """Return the mean over all queries, those without positives included."""
         return average(self.per_query(hits))
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ class ReciprocalRank:
             check_k(self.k)
 
     def per_query(self, hits: Hits) -> NDArray[np.float64]:
-        """(N,) one over the place of the first hit."""
+        """Return (N,) one over the place of the first hit."""
         reached = hits.hits[:, : self.k]
         if reached.shape[1] == 0:
             return np.zeros(len(hits))
@@ -36,7 +36,7 @@ class ReciprocalRank:
         return np.where(reached.any(axis=1), 1.0 / (first + 1.0), 0.0)
 
     def mean(self, hits: Hits) -> float:
-        """The mean over all queries, those without positives included."""
+        """Return the mean over all queries, those without positives included."""
         return average(self.per_query(hits))
 
     def __str__(self) -> str:

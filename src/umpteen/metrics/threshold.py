@@ -11,7 +11,9 @@ from umpteen.types import TopK
 
 
 def micro_f1(topk: TopK, truth: sp.csr_matrix, threshold: float) -> float:
-    """F1 over all (query, label) pairs, taking places with a score of threshold or more as said.
+    """Return F1 over all (query, label) pairs.
+
+    Taking places with a score of threshold or more as said.
 
     Positives that are not among the K places count as missed, so a wider ``topk`` is a better
     estimate. Choose the threshold on validation, never on the data it is reported for.
@@ -31,7 +33,7 @@ def micro_f1(topk: TopK, truth: sp.csr_matrix, threshold: float) -> float:
 
 
 def best_threshold(topk: TopK, truth: sp.csr_matrix) -> float:
-    """The threshold that makes ``micro_f1`` largest on these predictions.
+    """Return the threshold that makes ``micro_f1`` largest on these predictions.
 
     One sort of all scores; predictions with equal scores are said together or not at all. Among
     equally good thresholds the highest is returned.

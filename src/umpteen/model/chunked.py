@@ -69,8 +69,8 @@ class ChunkedEncoder(nn.Module):
         self.behind = behind
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim)."""
-        chunks: Chunks = tokens.plan or self._cut(tokens)
+        """Encode ragged tokens of B texts, (B, dim)."""
+        chunks: Chunks = tokens.layout or self._cut(tokens)
         vectors: Tensor = self.inner(chunks.tokens)  # (chunks, dim)
         if chunks.texts is None:
             return vectors
@@ -85,14 +85,14 @@ class ChunkedEncoder(nn.Module):
             return text_mean(weighted, chunks.texts, chunks.offsets, ones, fused=fused)
 
     @property
-    def plan(self) -> Callable[[Ragged], Chunks] | None:
+    def layout(self) -> Callable[[Ragged], Chunks] | None:
         """Cuts texts and plans the chunks ahead of time, where the inner encoder plans."""
-        return None if getattr(self.inner, "plan", None) is None else self._planned
+        return None if getattr(self.inner, "layout", None) is None else self._laid_out
 
-    def _planned(self, tokens: Ragged) -> Chunks:
+    def _laid_out(self, tokens: Ragged) -> Chunks:
         chunks = self._cut(tokens)
-        plan = self.inner.plan(chunks.tokens)  # type: ignore[operator]
-        return dataclasses.replace(chunks, tokens=dataclasses.replace(chunks.tokens, plan=plan))
+        layout = self.inner.layout(chunks.tokens)  # type: ignore[operator]
+        return dataclasses.replace(chunks, tokens=dataclasses.replace(chunks.tokens, layout=layout))
 
     def _cut(self, tokens: Ragged) -> Chunks:
         device = next(self.inner.parameters()).device
@@ -127,7 +127,7 @@ class ChunkedEncoder(nn.Module):
         sizes: NDArray[np.int64],
         ends: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Where each token of the chunks is among the texts' tokens."""
+        """Return where each token of the chunks is among the texts' tokens."""
         lengths = np.diff(ends)
 
         def each(of_chunk: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -141,7 +141,7 @@ class ChunkedEncoder(nn.Module):
         return np.where(behind, last, place)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The inner encoder's."""
+        """Return the inner encoder's."""
         found: list[nn.Parameter] = self.inner.row_parameters()  # type: ignore[operator]
         return found
 

@@ -20,9 +20,9 @@ class Encoder(Protocol):
     The result for a text does not depend on the other texts of the batch (in evaluation mode, up to
     rounding). An encoder is a ``torch.nn.Module`` beside this.
 
-    One that arranges its input on the host may have a further method ``plan``, from a ``Ragged``
+    One that arranges its input on the host may have a further method ``layout``, from a ``Ragged``
     in NumPy to whatever it needs, with tensors on its device or None. Training calls it ahead of
-    time, in another thread and stream, and hands the result back as ``tokens.plan``.
+    time, in another thread and stream, and hands the result back as ``tokens.layout``.
     """
 
     kind: str
@@ -31,20 +31,23 @@ class Encoder(Protocol):
     """Size of the vectors."""
 
     def __call__(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim) on the encoder's device.
+        """Return ragged tokens of B texts to (B, dim) on the encoder's device.
 
         Offsets are NumPy; ids are NumPy or a tensor on that device, which stays there.
         """
 
     def row_parameters(self) -> list[torch.nn.Parameter]:
-        """Parameters of which a step touches few rows (token tables): they get row-wise updates."""
+        """Return parameters of which a step touches few rows (token tables).
+
+        They get row-wise updates.
+        """
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write weights into a folder; return what ``load`` needs beside them, as JSON values."""
 
     @classmethod
     def load(cls, folder: Path, options: dict[str, Any]) -> Self:
-        """The encoder that ``save`` wrote."""
+        """Return the encoder that ``save`` wrote."""
 
 
 def length_groups(lengths: NDArray[np.integer], *, waste: float = 0.15) -> Iterator[slice]:
@@ -79,7 +82,7 @@ def length_groups(lengths: NDArray[np.integer], *, waste: float = 0.15) -> Itera
 
 
 def pad(tokens: Ragged, rows: NDArray[np.integer], *, pad_id: int) -> tuple[Any, Any]:
-    """The chosen texts as a padded matrix.
+    """Return the chosen texts as a padded matrix.
 
     Args:
         tokens: Ragged tokens.
@@ -103,7 +106,10 @@ def pad(tokens: Ragged, rows: NDArray[np.integer], *, pad_id: int) -> tuple[Any,
 
 
 def to_device(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
-    """An array on a device, without waiting for the copy; a tensor that is there stays itself."""
+    """Return an array on a device, without waiting for the copy.
+
+    A tensor that is there stays itself.
+    """
     if isinstance(array, Tensor):
         return array.to(device, non_blocking=True)
     tensor = torch.from_numpy(np.ascontiguousarray(array))

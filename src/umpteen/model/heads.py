@@ -28,7 +28,7 @@ class DualHead(nn.Module):
         _keep_geometry_(self.linear)
 
     def forward(self, encoded: Tensor) -> Tensor:
-        """(B, encoder_dim) to vectors (B, dim)."""
+        """Map (B, encoder_dim) to vectors (B, dim)."""
         vectors: Tensor = self.dropout(self.linear(encoded).tanh())
         return normalize(vectors, dim=-1) if self.normalize else vectors
 
@@ -43,7 +43,7 @@ class ClassifierHead(nn.Module):
         _keep_geometry_(self.linear)
 
     def forward(self, encoded: Tensor) -> Tensor:
-        """(B, encoder_dim) to (B, dim)."""
+        """Map (B, encoder_dim) to (B, dim)."""
         return self.dropout(self.linear(encoded))
 
 

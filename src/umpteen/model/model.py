@@ -34,8 +34,9 @@ class Model(nn.Module):
         classifier_head: ``linear`` for a head of its own, ``dual`` to score label vectors with the
             dual head's vectors of queries.
         label_storage: ``fp32`` or ``bf16``, how label vectors are kept.
-        label_side: What the classifier scores a label with: its ``free`` vector; that and the
-            head's vector of its ``text``; or the text's and its neighbours' vectors (``graph``).
+        label_parametrization: What the classifier scores a label with: its ``free`` vector; that
+            and the head's vector of its ``text``; or the text's and its neighbours' vectors
+            (``graph``).
         neighbours: Of a label in the graph, itself among them; set with ``set_graph_``.
     """
 
@@ -55,7 +56,7 @@ class Model(nn.Module):
         share_temperature: bool = False,
         classifier_head: str = "linear",
         label_storage: str = "fp32",
-        label_side: str = "free",
+        label_parametrization: str = "free",
         neighbours: int = 0,
     ) -> None:
         super().__init__()
@@ -94,8 +95,8 @@ class Model(nn.Module):
                 self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
             kind = torch.bfloat16 if label_storage == "bf16" else torch.get_default_dtype()
             self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim, dtype=kind))
-        self.label_side = label_side if "classifier" in heads else "free"
-        self.neighbours = neighbours if self.label_side == "graph" else 0
+        self.label_parametrization = label_parametrization if "classifier" in heads else "free"
+        self.neighbours = neighbours if self.label_parametrization == "graph" else 0
         if self.neighbours:
             own = torch.arange(n_labels, dtype=torch.int32).unsqueeze(1)
             first = torch.zeros(n_labels, neighbours)
@@ -106,18 +107,21 @@ class Model(nn.Module):
         self.dropout = dropout
 
     def encode(self, tokens: Ragged) -> Tensor:
-        """Shared text vectors (B, encoder.dim)."""
+        """Return shared text vectors (B, encoder.dim)."""
         encoded: Tensor = self.encoder(tokens)
         return encoded
 
     def dual(self, encoded: Tensor) -> Tensor:
-        """Vectors (B, dim) of the dual head; of length one where the model normalizes."""
+        """Return vectors (B, dim) of the dual head; of length one where the model normalizes."""
         assert self.dual_head is not None
         vectors: Tensor = self.dual_head(encoded)
         return vectors
 
     def classifier(self, encoded: Tensor) -> Tensor:
-        """Vectors (B, dim) for the label vectors; not normalized where the head is its own."""
+        """Return vectors (B, dim) for the label vectors.
+
+        Not normalized where the head is its own.
+        """
         if self.shares_head:
             return self.dual(encoded)
         assert self.classifier_head is not None
@@ -150,24 +154,30 @@ class Model(nn.Module):
         self.graph_weights.copy_(weights)  # type: ignore[operator]
 
     def dual_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Inner products over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
+        """Return inner products over the temperature.
+
+        (B, dim), (C, dim) to (B, C), float32 at least.
+        """
         return at_least_float32(queries @ labels.T) * self.scale("dual")
 
     def classifier_scores(self, queries: Tensor, labels: Tensor) -> Tensor:
-        """Inner products over the temperature: (B, dim), (C, dim) to (B, C), float32 at least."""
+        """Return inner products over the temperature.
+
+        (B, dim), (C, dim) to (B, C), float32 at least.
+        """
         return at_least_float32(queries @ labels.T) * self.scale("classifier")
 
     def scale(self, head: str) -> Tensor:
-        """One over the temperature that a head's scores are divided by."""
+        """Return one over the temperature that a head's scores are divided by."""
         own = head == "classifier" and not self.share_temperature
         return self.log_scales[int(own)].exp()
 
     def query_vectors(self, tokens: Ragged) -> Tensor:
-        """What a search starts from: the heads' vectors side by side, (B, heads * dim)."""
+        """Return what a search starts from: the heads' vectors side by side, (B, heads * dim)."""
         return self.search_vectors(self.encode(tokens))
 
     def search_vectors(self, encoded: Tensor) -> Tensor:
-        """The same of texts already encoded: (B, encoder.dim) to (B, heads * dim)."""
+        """Return the same of texts already encoded: (B, encoder.dim) to (B, heads * dim)."""
         parts = []
         if self.dual_head is not None:
             parts.append(self.dual(encoded))
@@ -176,7 +186,7 @@ class Model(nn.Module):
         return torch.cat(parts, dim=1)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """Parameters of which a step touches few rows."""
+        """Return parameters of which a step touches few rows."""
         own = [] if self.label_vectors is None else [self.label_vectors]
         return [*self.encoder.row_parameters(), *own]  # type: ignore[operator]
 

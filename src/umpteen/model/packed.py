@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from umpteen.compute.ready_linear import ReadyLinear
+from umpteen.compute.prepacked_linear import PrepackedLinear
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Layer:
         return self.query, self.key, self.value, self.output, self.up, self.down
 
 
-class ReadyLayers:
+class PrepackedLayers:
     """Each layer's products with weights in blocks: queries, keys and values as one; and so on.
 
     Made again where a weight is another or was changed in place. They are a copy of the layers'
@@ -46,12 +46,14 @@ class ReadyLayers:
 
     def __init__(self) -> None:
         self._of: tuple[tuple[int, int], ...] = ()
-        self._held: list[tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]] = []
+        self._held: list[
+            tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]
+        ] = []
 
     def __call__(
         self, layers: Sequence[Layer]
-    ) -> list[tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]]:
-        """(queries, keys and values; output; up; down) of each layer."""
+    ) -> list[tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]]:
+        """Return (queries, keys and values; output; up; down) of each layer."""
         own = [module for layer in layers for module in layer.linears]
         now = tuple((p.data_ptr(), p._version) for m in own for p in (m.weight, m.bias))
         if now != self._of:
@@ -60,12 +62,14 @@ class ReadyLayers:
         return self._held
 
 
-def _ready(layer: Layer) -> tuple[ReadyLinear, ReadyLinear, ReadyLinear, ReadyLinear]:
+def _ready(
+    layer: Layer,
+) -> tuple[PrepackedLinear, PrepackedLinear, PrepackedLinear, PrepackedLinear]:
     three = (layer.query, layer.key, layer.value)
     weight = torch.cat([module.weight for module in three])
-    together = ReadyLinear.of(weight, torch.cat([module.bias for module in three]))
+    together = PrepackedLinear.of(weight, torch.cat([module.bias for module in three]))
     output, up, down = (
-        ReadyLinear.of(module.weight, module.bias)
+        PrepackedLinear.of(module.weight, module.bias)
         for module in (layer.output, layer.up, layer.down)
     )
     return together, output, up, down
@@ -92,7 +96,7 @@ class Form:
     """The longest text's length T to (heads, T, T), which is added to the attention's scores."""
     project: nn.Linear | None = None
     """From the embeddings' width to the layers', where these differ."""
-    ready: ReadyLayers = field(default_factory=lambda: ReadyLayers(), compare=False)
+    ready: PrepackedLayers = field(default_factory=lambda: PrepackedLayers(), compare=False)
     """Copies of the layers' weights for few tokens, made when first asked for."""
 
     @property
@@ -101,13 +105,13 @@ class Form:
         return self.word.embedding_dim if self.project is None else self.project.out_features
 
     @property
-    def most_tokens(self) -> int:
+    def max_positions(self) -> int:
         """The longest text there are positions for."""
         return self.position.num_embeddings - self.first_position
 
 
 def packed_form(network: nn.Module) -> Form | None:
-    """The network taken apart; None where it must be run by its own code.
+    """Return the network taken apart; None where it must be run by its own code.
 
     Its class must be in the table, and it must be what that class usually is: encoder, exact GELU,
     absolute positions, whole heads, and no module wrapped or replaced.
@@ -131,7 +135,7 @@ def _activation(config: Any) -> Any:
 
 
 def _is_plain(form: Form) -> bool:
-    """Nothing wrapped (adapters, quantization), nothing pruned, one dtype and device."""
+    """Return whether nothing is wrapped or pruned and all weights share one dtype and device."""
     width = form.width
     tables = [form.word, form.position, *([] if form.kind is None else [form.kind])]
     whole = [

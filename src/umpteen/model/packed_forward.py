@@ -24,7 +24,7 @@ from umpteen.compute.text_mean import text_mean
 from umpteen.errors import UmpteenError
 from umpteen.extras import installed
 from umpteen.model.packed import Form, Layer
-from umpteen.model.packed_plan import Plan, make_plan
+from umpteen.model.packed_layout import PackedLayout, make_layout
 from umpteen.types import Ragged
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 LONGEST_HEAD = 128  # what a tile's kernel keeps of a head
 FEW_TOKENS = 256  # of a call on a CPU for which weights are kept in blocks
-MOST_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
+MAX_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
 
 
-def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Plan:
-    """What ``encode_packed`` needs of the tokens, on the network's device.
+def lay_out_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> PackedLayout:
+    """Return what ``encode_packed`` needs of the tokens, on the network's device.
 
     Args:
         form: The network.
@@ -47,16 +47,16 @@ def plan_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> Pla
         UmpteenError: If a text is longer than the network's table of positions.
     """
     longest = int(np.diff(tokens.offsets).max())
-    if longest > form.most_tokens:
-        raise too_long(longest, form.most_tokens)
+    if longest > form.max_positions:
+        raise too_long(longest, form.max_positions)
     device = form.word.weight.device
     fits = form.bias is None and form.width // form.heads <= LONGEST_HEAD
     in_tiles = _runs_kernels(fused, device) and fits
-    return make_plan(tokens, device, in_tiles=in_tiles)
+    return make_layout(tokens, device, in_tiles=in_tiles)
 
 
 def too_long(tokens: int, positions: int) -> UmpteenError:
-    """What to raise of a text that has more tokens than a network has positions."""
+    """Return the error for a text that has more tokens than the network has positions."""
     return UmpteenError(
         f"a text has {tokens} tokens, and the encoder has positions for {positions}; use a smaller "
         "data.max_tokens"
@@ -64,15 +64,15 @@ def too_long(tokens: int, positions: int) -> UmpteenError:
 
 
 def encode_packed(
-    form: Form, plan: Plan, *, pooling: str, training: bool, fused: bool | None = None
+    form: Form, layout: PackedLayout, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
-    """Vectors of texts, equal to those of the network's own padded forward pass.
+    """Encode texts; the vectors equal those of the network's own padded forward pass.
 
     Equal texts are encoded once; with dropout they share one draw.
 
     Args:
         form: The network.
-        plan: Made of the B texts by ``plan_packed``.
+        layout: Made of the B texts by ``lay_out_packed``.
         pooling: ``"mean"`` or ``"first"``.
         training: Whether dropouts drop.
         fused: As the plan was made.
@@ -80,33 +80,33 @@ def encode_packed(
     Returns:
         (B, width), float32 at least.
     """
-    vectors = _encode_different(form, plan, pooling=pooling, training=training, fused=fused)
-    return vectors if plan.back is None else vectors[plan.back]
+    vectors = _encode_different(form, layout, pooling=pooling, training=training, fused=fused)
+    return vectors if layout.back is None else vectors[layout.back]
 
 
 def _encode_different(
-    form: Form, plan: Plan, *, pooling: str, training: bool, fused: bool | None = None
+    form: Form, layout: PackedLayout, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
-    """Vectors of the M different texts of a plan, (M, width); see ``encode_packed``."""
+    """Encode the M different texts of a layout, (M, width); see ``encode_packed``."""
     device = form.word.weight.device
     fused = _runs_kernels(fused, device)
     dtype = form.word.weight.dtype
     casting = is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
     if casting:
         dtype = torch.get_autocast_dtype(device.type)
-    starts = plan.offsets[:-1] if pooling == "first" else None
+    starts = layout.offsets[:-1] if pooling == "first" else None
     uncast = torch.autocast(device.type, enabled=False) if casting else nullcontext()
     # Kernels start on the current device, which need not be the network's.
     there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with uncast, there:
         run = _fused if fused else _plain
-        if not fused and _are_few(form, plan, dtype, training):
+        if not fused and _are_few(form, layout, dtype, training):
             run = _few
-        hidden = run(form, plan, dtype, training, starts)
+        hidden = run(form, layout, dtype, training, starts)
         if starts is None:
             summed = torch.promote_types(dtype, torch.float32)
-            shares = plan.offsets.diff().to(summed).reciprocal()
-            return text_mean(hidden, plan.texts, plan.offsets, shares, fused=fused)
+            shares = layout.offsets.diff().to(summed).reciprocal()
+            return text_mean(hidden, layout.texts, layout.offsets, shares, fused=fused)
         return at_least_float32(hidden)
 
 
@@ -114,30 +114,30 @@ def _runs_kernels(fused: bool | None, device: torch.device) -> bool:
     return (device.type == "cuda" and installed("triton")) if fused is None else fused
 
 
-def _embedded(form: Form, plan: Plan) -> tuple[Tensor, Tensor]:
-    """Vectors of tokens, and those of their positions with that of the first token type."""
-    word = embedding(plan.ids, form.word.weight, form.word.padding_idx)
-    table = form.position.weight[form.first_position : form.first_position + plan.longest]
+def _embedded(form: Form, layout: PackedLayout) -> tuple[Tensor, Tensor]:
+    """Return vectors of tokens, and those of their positions with that of the first token type."""
+    word = embedding(layout.ids, form.word.weight, form.word.padding_idx)
+    table = form.position.weight[form.first_position : form.first_position + layout.longest]
     if form.kind is not None:
         table = table + form.kind.weight[0]
-    return word, embedding(plan.places, table)
+    return word, embedding(layout.places, table)
 
 
 def _projected(form: Form, x: Tensor) -> Tensor:
-    """Tokens' vectors in the layers' width."""
+    """Return tokens' vectors in the layers' width."""
     if form.project is None:
         return x
     return linear(x, form.project.weight.to(x.dtype), form.project.bias.to(x.dtype))
 
 
 def _plain(
-    form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
+    form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """All layers with torch's operations."""
-    word, position = _embedded(form, plan)
+    """Run all layers with torch's operations."""
+    word, position = _embedded(form, layout)
     x = dropout(_norm(word + position, form.norm, dtype), form.rate, training)
     x = _projected(form, x)
-    bias = None if form.bias is None else form.bias(plan.longest)
+    bias = None if form.bias is None else form.bias(layout.longest)
     for i, layer in enumerate(form.layers):
         weights = _weights(layer, dtype)
         query, query_bias, key, key_bias, value, value_bias, *others = weights
@@ -145,7 +145,7 @@ def _plain(
             linear(x, query, query_bias),
             linear(x, key, key_bias),
             linear(x, value, value_bias),
-            plan.groups,
+            layout.groups,
             heads=form.heads,
             rate=layer.attention_rate if training else 0.0,
             bias=bias,
@@ -161,27 +161,30 @@ def _plain(
     return x
 
 
-def _are_few(form: Form, plan: Plan, dtype: torch.dtype, training: bool) -> bool:
-    """Whether products are so small that bringing weights into blocks would be what they cost."""
+def _are_few(form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool) -> bool:
+    """Return whether products are so small that packing the weights would dominate."""
     weight = form.word.weight
     plain = weight.device.type == "cpu" and weight.dtype == dtype == torch.float32
-    if training or torch.is_grad_enabled() or not plain or len(plan.ids) > FEW_TOKENS:
+    if training or torch.is_grad_enabled() or not plain or len(layout.ids) > FEW_TOKENS:
         return False
-    return sum(m.weight.numel() for layer in form.layers for m in layer.linears) <= MOST_READY
+    return sum(m.weight.numel() for layer in form.layers for m in layer.linears) <= MAX_READY
 
 
 def _few(
-    form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
+    form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """All layers for few tokens on a CPU; equals ``_plain`` without dropout, up to rounding."""
-    word, position = _embedded(form, plan)
+    """Run all layers for few tokens on a CPU.
+
+    Equals ``_plain`` without dropout, up to rounding.
+    """
+    word, position = _embedded(form, layout)
     x = _projected(form, _norm(word + position, form.norm, dtype))
-    bias = None if form.bias is None else form.bias(plan.longest)
+    bias = None if form.bias is None else form.bias(layout.longest)
     last = len(form.layers) - 1
     for i, (layer, ready) in enumerate(zip(form.layers, form.ready(form.layers), strict=True)):
         together, output, up, down = ready
         query, key, value = together(x).chunk(3, dim=1)
-        context = group_attention(query, key, value, plan.groups, heads=form.heads, bias=bias)
+        context = group_attention(query, key, value, layout.groups, heads=form.heads, bias=bias)
         if starts is not None and i == last:
             context, x = context.index_select(0, starts), x.index_select(0, starts)
         x = _norm(output(context).add_(x), layer.attention_norm, dtype)
@@ -190,7 +193,7 @@ def _few(
 
 
 def _weights(layer: Layer, dtype: torch.dtype) -> Sequence[Tensor]:
-    """Weight and bias of the six products, in the dtype of computation."""
+    """Return weight and bias of the six products, in the dtype of computation."""
     own = [p for module in layer.linears for p in (module.weight, module.bias)]
     return own if own[0].dtype == dtype else cast_weights([[p] for p in own], dtype)
 
@@ -202,20 +205,20 @@ def _norm(x: Tensor, norm: nn.LayerNorm, dtype: torch.dtype) -> Tensor:
 
 
 def _fused(
-    form: Form, plan: Plan, dtype: torch.dtype, training: bool, starts: Tensor | None
+    form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """All layers with the kernels."""
+    """Run all layers with the kernels."""
     from umpteen.compute.fused_attention import Dropouts, Texts, attention_block
     from umpteen.compute.fused_feed_forward import feed_forward
     from umpteen.compute.fused_norm import add_norm
 
-    word, position = _embedded(form, plan)
+    word, position = _embedded(form, layout)
     norm = form.norm
     x, _ = add_norm(word, None, position, norm.weight, norm.bias, eps=norm.eps, dtype=dtype)
     x = _projected(form, dropout(x, form.rate, training))
     weights = _joined_weights(form, dtype)
     seeds = _seeds(form, x.device) if training else [None] * (3 * len(form.layers))
-    bias = None if form.bias is None else form.bias(plan.longest)
+    bias = None if form.bias is None else form.bias(layout.longest)
     made_of: MadeOf | None = None
     for i, layer in enumerate(form.layers):
         attending, adding, feeding = seeds[3 * i : 3 * i + 3]
@@ -225,14 +228,14 @@ def _fused(
             drop = Dropouts(layer.attention_rate, layer.context_rate, attending, adding)
         first_only = starts is not None and i == len(form.layers) - 1
         norm = layer.attention_norm
-        if plan.tiled == len(x) and not first_only:
-            who = Texts(plan.texts, plan.tiles, form.heads)
+        if layout.tiled == len(x) and not first_only:
+            who = Texts(layout.texts, layout.tiles, form.heads)
             x, kept_back = attention_block(
                 x, weight, weight_bias, output, layer.output.bias, norm.weight, norm.bias, who,
                 drop, eps=norm.eps, made_of=made_of,
             )  # fmt: skip
         else:
-            context = _attend(linear(x, weight, weight_bias), plan, form.heads, drop, bias)
+            context = _attend(linear(x, weight, weight_bias), layout, form.heads, drop, bias)
             if first_only and starts is not None:  # nobody looks at the others
                 context, x = context.index_select(0, starts), x.index_select(0, starts)
             x, kept_back = add_norm(
@@ -250,7 +253,10 @@ def _fused(
 
 
 def _joined_weights(form: Form, dtype: torch.dtype) -> list[Tensor]:
-    """For each layer: queries', keys' and values' weights as one, their biases, and the others."""
+    """Return each layer's joined weights of queries, keys and values, and their biases.
+
+    The others.
+    """
     groups: list[list[Tensor]] = []
     for layer in form.layers:
         three = (layer.query, layer.key, layer.value)
@@ -260,25 +266,29 @@ def _joined_weights(form: Form, dtype: torch.dtype) -> list[Tensor]:
 
 
 def _seeds(form: Form, device: torch.device) -> Sequence[Tensor]:
-    """Three for each layer, drawn by the device's generator: who sets that back gets them again.
+    """Draw three seeds for each layer from the device's generator.
+
+    Who sets that back gets them again.
 
     They stay there, 16 bytes apart, so that all look alike to the kernels' compiler.
     """
     return torch.randint(1 << 62, (3 * len(form.layers), 2), device=device).unbind(0)
 
 
-def _attend(fused: Tensor, plan: Plan, heads: int, drop: Dropouts, bias: Tensor | None) -> Tensor:
-    """Short texts in tiles, and the others as torch does them."""
+def _attend(
+    fused: Tensor, layout: PackedLayout, heads: int, drop: Dropouts, bias: Tensor | None
+) -> Tensor:
+    """Attend within short texts in tiles, and within the others with torch's kernels."""
     parts = []
     rate = drop.attention_rate
     # A split and not two slices: backward joins gradients, where slices would fill zeros and add.
-    short, long = fused.split([plan.tiled, len(fused) - plan.tiled])
-    if plan.tiled:
+    short, long = fused.split([layout.tiled, len(fused) - layout.tiled])
+    if layout.tiled:
         from umpteen.compute.tile_attention import tile_attention
 
         seed = drop.attention_seed
         parts.append(
-            tile_attention(short, plan.texts, plan.tiles, heads=heads, rate=rate, seed=seed)
+            tile_attention(short, layout.texts, layout.tiles, heads=heads, rate=rate, seed=seed)
         )
     if len(long):
         queries, keys, values = long.chunk(3, dim=1)
@@ -287,12 +297,12 @@ def _attend(fused: Tensor, plan: Plan, heads: int, drop: Dropouts, bias: Tensor 
             from torch.nn.attention.varlen import varlen_attn
 
             q, k, v = (t.unflatten(1, (heads, -1)) for t in (queries, keys, values))
-            most = plan.longest
-            context = varlen_attn(q, k, v, plan.rest, plan.rest, most, most)
+            most = layout.longest
+            context = varlen_attn(q, k, v, layout.rest, layout.rest, most, most)
             assert isinstance(context, Tensor)
             parts.append(context.flatten(1))
         else:
-            groups = plan.groups
+            groups = layout.groups
             parts.append(
                 group_attention(queries, keys, values, groups, heads=heads, rate=rate, bias=bias)
             )

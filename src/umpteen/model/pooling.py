@@ -6,13 +6,13 @@ from torch import Tensor
 
 
 def mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The mean over real tokens: (B, T, D) and (B, T) to (B, D)."""
+    """Return the mean over real tokens: (B, T, D) and (B, T) to (B, D)."""
     weights = mask.to(hidden.dtype).unsqueeze(-1)
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
 
 
 def first(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The first token's vector."""
+    """Return the first token's vector."""
     return hidden[:, 0]
 
 

@@ -76,7 +76,7 @@ def save_model(
                 "normalize": model.normalize,
                 "classifier_head": "dual" if model.shares_head else "linear",
                 "label_storage": model.label_storage,
-                "label_side": model.label_side,
+                "label_parametrization": model.label_parametrization,
                 "neighbours": model.neighbours,
                 "learn_temperatures": model.log_scales.requires_grad,
                 "share_temperature": model.share_temperature,
@@ -104,7 +104,9 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Readi
     if version != FORMAT:
         raise RunError(f"{folder}: model format {version!r}, expected {FORMAT}")
     # A table of zeros of that size would take a second to make, only to be thrown away.
-    lazy = mapped and isinstance(about, dict) and about.get("label_side", "free") == "free"
+    lazy = (
+        mapped and isinstance(about, dict) and about.get("label_parametrization", "free") == "free"
+    )
     try:
         encoder_class = resolve(ENCODERS, about["encoder"]["kind"], kind="encoder")
         encoder = encoder_class.load(folder / "encoder", about["encoder"]["options"])
@@ -120,7 +122,7 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Readi
             share_temperature=about.get("share_temperature", False),
             classifier_head=about.get("classifier_head", "linear"),
             label_storage=about.get("label_storage", "fp32"),
-            label_side=about.get("label_side", "free"),
+            label_parametrization=about.get("label_parametrization", "free"),
             neighbours=about.get("neighbours", 0),
         )
         heads = load_file(folder / "heads.safetensors")
@@ -171,7 +173,7 @@ def _read_tokenizer(file: Path) -> Tokenizer:
 
 
 def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
-    """The labels' search vectors of a model folder, memory-mapped.
+    """Return the labels' search vectors of a model folder, memory-mapped.
 
     Raises:
         RunError: If they are missing or of another shape.

@@ -18,8 +18,8 @@ from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
-from umpteen.model.packed_forward import encode_packed, plan_packed, too_long
-from umpteen.model.packed_plan import Plan
+from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
+from umpteen.model.packed_layout import PackedLayout
 from umpteen.model.pooling import POOLINGS
 from umpteen.types import Ragged
 
@@ -57,7 +57,7 @@ class TransformerEncoder(nn.Module):
         self._taken_apart: tuple[Form | None] | None = None
 
     def train(self, mode: bool = True) -> Self:
-        """As of any module; whether the network can run packed is looked at anew."""
+        """Set the training mode; whether the network can run packed is checked again."""
         self._taken_apart = None
         return super().train(mode)
 
@@ -66,13 +66,13 @@ class TransformerEncoder(nn.Module):
         return super()._apply(*args, **options)
 
     def _form(self) -> Form | None:
-        """The network taken apart; kept, since that takes longer than a layer's launches."""
+        """Return the network taken apart; kept, since that takes longer than a layer's launches."""
         if self._taken_apart is None:
             self._taken_apart = (packed_form(self.network),)
         return self._taken_apart[0]
 
     @property
-    def most_tokens(self) -> int | None:
+    def max_positions(self) -> int | None:
         """The longest text the network's table of positions allows; None if it has no such table.
 
         A longer one is an error on a CPU, and on a GPU the end of the process.
@@ -84,26 +84,26 @@ class TransformerEncoder(nn.Module):
         return None
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim).
+        """Encode ragged tokens of B texts, (B, dim).
 
         Raises:
             UmpteenError: If a text is longer than the network's table of positions.
         """
         form = self._form()
-        plan = tokens.plan or _planned(form, tokens)
-        if form is None or plan is None:
+        layout = tokens.layout or _laid_out(form, tokens)
+        if form is None or layout is None:
             return self._padded(tokens)
-        return encode_packed(form, plan, pooling=self.pooling, training=self.network.training)
+        return encode_packed(form, layout, pooling=self.pooling, training=self.network.training)
 
-    def plan(self, tokens: Ragged) -> Plan | None:
-        """What a packed forward pass needs of the tokens; None where it would be padded."""
-        return _planned(self._form(), tokens)
+    def layout(self, tokens: Ragged) -> PackedLayout | None:
+        """Return what a packed forward pass needs of the tokens; None where it would be padded."""
+        return _laid_out(self._form(), tokens)
 
     def _padded(self, tokens: Ragged) -> Tensor:
-        """The same by the network's own code."""
+        """Return the same by the network's own code."""
         rows, back = different(tokens)
         lengths = np.diff(tokens.offsets)[rows]
-        most = self.most_tokens
+        most = self.max_positions
         if most is not None and lengths.max(initial=0) > most:
             raise too_long(int(lengths.max()), most)
         order = np.argsort(lengths, kind="stable")
@@ -123,7 +123,7 @@ class TransformerEncoder(nn.Module):
         return torch.cat(parts)[to_device(places[back], device)]  # (B, dim)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """None: a transformer's token table is trained as a whole."""
+        """Return an empty list: a transformer's token table is trained as a whole."""
         return []
 
     def save(self, folder: Path) -> dict[str, Any]:
@@ -138,19 +138,19 @@ class TransformerEncoder(nn.Module):
         return cls(load_network(str(folder)), **options)
 
 
-def _planned(form: Form | None, tokens: Ragged) -> Plan | None:
-    """For texts of at least one token, none of which the network would treat as padding."""
+def _laid_out(form: Form | None, tokens: Ragged) -> PackedLayout | None:
+    """Return the layout of texts with at least one token and no padding token."""
     lengths = np.diff(tokens.offsets)
     if form is None or not len(lengths) or lengths.min() == 0:
         return None
     away = isinstance(tokens.ids, Tensor)  # not to be looked at
     if form.padding is not None and (away or (tokens.ids == form.padding).any()):
         return None
-    return plan_packed(form, tokens)
+    return lay_out_packed(form, tokens)
 
 
 def load_network(name: str) -> nn.Module:
-    """A Hugging Face encoder by folder or hub name, in float32; of a T5, its encoder.
+    """Return a Hugging Face encoder by folder or hub name, in float32; of a T5, its encoder.
 
     Raises:
         ConfigError: If it cannot be had.
@@ -171,7 +171,7 @@ def load_network(name: str) -> nn.Module:
 
 
 def _has_decoder(config: Any) -> bool:
-    """Whether the library's first class for it would be an encoder with a decoder behind it."""
+    """Return whether the default class of the library has a decoder."""
     named = getattr(config, "architectures", None) or []
     # An encoder that was saved alone says that it has none, and is found by its name.
     alone = any(name.endswith("EncoderModel") for name in named)
@@ -179,7 +179,9 @@ def _has_decoder(config: Any) -> bool:
 
 
 def load_tokenizer(name: str) -> Any:
-    """The fast tokenizer of a Hugging Face folder or hub name, as a ``tokenizers.Tokenizer``.
+    """Return the fast tokenizer of a Hugging Face folder or hub name.
+
+    As a ``tokenizers.Tokenizer``.
 
     Raises:
         ConfigError: If there is none.
@@ -227,7 +229,7 @@ def _decide_masks_on_the_host_(network: nn.Module) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the library's own progress bars: the terminal belongs to the caller."""
+    """Turn off the library's own progress bars."""
     from transformers.utils import logging as hugging_face
 
     was_on = hugging_face.is_progress_bar_enabled()

@@ -22,13 +22,13 @@ ROWS_AT_ONCE = 1 << 14
 
 
 def available_heads(model: Model) -> tuple[str, ...]:
-    """The heads a prediction can be asked of, the best one last."""
+    """Return the heads a prediction can be asked of, the best one last."""
     single = tuple(name for name in HEADS if name in model.heads)
     return (*single, "combined") if len(single) == 2 else single
 
 
 def head_columns(model: Model, head: str) -> slice:
-    """The columns of search vectors that a head uses; the combined head uses all.
+    """Return the columns of search vectors that a head uses; the combined head uses all.
 
     The inner product over all columns is the sum of the two cosines; with ``model.normalize``
     false, where there is one head, it is that head's score times its temperature.
@@ -42,7 +42,9 @@ def head_columns(model: Model, head: str) -> slice:
 def encode_texts(
     model: Model, tokens: Tokens, head: Callable[[Tensor], Tensor], *, precision: str
 ) -> Tensor:
-    """A head's vectors of every text, (N, D) float32; only the encoder runs in the precision.
+    """Return a head's vectors of every text, (N, D) float32.
+
+    Only the encoder runs in the precision.
 
     Args:
         model: In evaluation mode.
@@ -64,7 +66,7 @@ def encode_texts(
 
 
 def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
-    """[D(z_l) ; normalized label vector] of every label: (L, heads * dim), float32.
+    """Return [D(z_l) ; normalized label vector] of every label: (L, heads * dim), float32.
 
     Args:
         model: In evaluation mode.
@@ -87,7 +89,7 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
     if found:
         whole[:, : model.dim] = found.pop()
     own = whole[:, -model.dim :]
-    if model.label_side == "free":
+    if model.label_parametrization == "free":
         theirs = model.label_vectors.detach()
     else:
         theirs = classifier_label_vectors(model, tokens, precision=precision)
@@ -98,7 +100,9 @@ def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32
 
 
 def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
-    """What the classifier scores every label with, (L, dim) float32: free vector, text and graph.
+    """Return what the classifier scores every label with, (L, dim) float32.
+
+    Free vector, text and graph.
 
     Args:
         model: In evaluation mode.
@@ -109,7 +113,7 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
         On the model's device; not normalized.
     """
     assert model.label_vectors is not None
-    if model.label_side == "free":
+    if model.label_parametrization == "free":
         return at_least_float32(model.label_vectors.detach().to(model.log_scales.device))
     vectors = encode_texts(model, tokens, model.classifier, precision=precision)
     with torch.no_grad():
@@ -122,7 +126,7 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
 
 
 def query_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
-    """[D(x) ; normalized C(x)] of every text: (N, heads * dim), float32."""
+    """Return [D(x) ; normalized C(x)] of every text: (N, heads * dim), float32."""
     return encode_texts(model, tokens, model.search_vectors, precision=precision)
 
 
@@ -133,7 +137,7 @@ def pair_scores(
     query_rows: NDArray[np.int64],
     label_rows: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    """(C,) inner products of chosen pairs, without the scores of all others.
+    """Return (C,) inner products of chosen pairs, without the scores of all others.
 
     Equals ``(queries @ concatenate([labels, added]).T)[query_rows, label_rows]``.
 

@@ -54,7 +54,7 @@ class Objective(Protocol):
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
-        """The loss of each row (B,), zero for a row without positives.
+        """Return the loss of each row (B,), zero for a row without positives.
 
         Args:
             stats: (B, S) merged over all blocks.
@@ -68,7 +68,9 @@ class LooksAhead(Protocol):
     """An objective that goes over all blocks first; ``merge`` and ``loss`` as in ``Objective``."""
 
     def prepare(self, over_blocks: OverBlocks, positives: Positives, n_rows: int) -> Tensor | None:
-        """What must be known beforehand, (B, M), a constant for the gradient; None for nothing.
+        """Compute what the first pass needs beforehand, (B, M), a constant for the gradient.
+
+        None for nothing.
 
         Each call of ``over_blocks`` is a pass over all candidates, which may mean to compute their
         scores again: few passes with much in each.
@@ -81,7 +83,7 @@ class LooksAhead(Protocol):
 def block_loss(
     objective: Objective | Any, reduction: Reduction, scores: Tensor, positives: Positives
 ) -> Tensor:
-    """The mean loss over the rows that have a positive, for scores held whole.
+    """Return the mean loss over the rows that have a positive, for scores held whole.
 
     Args:
         objective: The base loss.
@@ -107,14 +109,14 @@ def block_loss(
 
 
 def mean_over_rows(rows: Tensor, positives: Positives) -> Tensor:
-    """The mean of the losses (B,) over the rows that have a positive; 0 where none has."""
+    """Return the mean of the losses (B,) over the rows that have a positive; 0 where none has."""
     # index_fill, since an assignment would copy its number from the host and wait for it.
     counted = torch.zeros_like(rows, requires_grad=False).index_fill(0, positives.rows, 1.0)
     return rows.sum() / counted.sum().clamp(min=1.0)
 
 
 def without(positives: Positives, gone: Tensor) -> Positives:
-    """The same pairs with a target of 0 where ``gone`` (P,) says so.
+    """Return the same pairs with a target of 0 where ``gone`` (P,) says so.
 
     The pairs stay in the list: taking them out would make its length wait for the device.
     """
@@ -124,7 +126,7 @@ def without(positives: Positives, gone: Tensor) -> Positives:
 def summarise(
     objective: Any, scores: Tensor, positives: Positives, prepared: Tensor | None
 ) -> Tensor:
-    """``row_stats`` of any objective, (B, C) to (B, S)."""
+    """Compute ``row_stats`` of any objective, (B, C) to (B, S)."""
     if prepared is None:
         return objective.row_stats(scores, positives)
     return objective.row_stats(scores, positives, prepared)
@@ -142,7 +144,7 @@ def _look_ahead(objective: Any, scores: Tensor, positives: Positives) -> Tensor 
 
 
 def logsumexp(scores: Tensor, dim: int) -> Tensor:
-    """``torch.logsumexp`` whose gradient is zero, not NaN, where every entry is -inf."""
+    """Compute ``torch.logsumexp`` with gradient zero, not NaN, where every entry is -inf."""
     empty = torch.isneginf(scores).all(dim=dim, keepdim=True)
     finite = torch.logsumexp(scores.masked_fill(empty, 0.0), dim=dim)
     return finite.masked_fill(empty.squeeze(dim), float("-inf"))
@@ -154,6 +156,6 @@ def sum_by_row(values: Tensor, rows: Tensor, n_rows: int) -> Tensor:
 
 
 def without_positives(scores: Tensor, positives: Positives) -> Tensor:
-    """A copy of the block in which the positives, and dropped ones too, are -inf: (B, C)."""
+    """Return a copy of the block in which the positives, and dropped ones too, are -inf: (B, C)."""
     nothing = torch.full((), float("-inf"), dtype=scores.dtype, device=scores.device)
     return scores.index_put((positives.rows, positives.cols), nothing)

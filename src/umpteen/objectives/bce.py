@@ -41,7 +41,7 @@ class BinaryCrossEntropy:
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
-        """Negatives and positives of each row that has a positive."""
+        """Return negatives and positives of each row that has a positive."""
         # t softplus(-s) + (1 - t) softplus(s) = softplus(-s) + (1 - t) s, which unlike
         # softplus(s) - t s keeps the small loss of a positive that is nearly learned.
         rest = (1 - positives.targets) * positive_scores

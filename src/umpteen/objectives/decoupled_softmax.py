@@ -26,17 +26,17 @@ class DecoupledSoftmax:
     summary = ScoreSummary("logsumexp", over_positives=False, linear=False)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
-        """Log-sum-exp over the block's negatives: (B, C) to (B, 1)."""
+        """Compute log-sum-exp over the block's negatives: (B, C) to (B, 1)."""
         negatives = without_positives(scores, positives)
         return logsumexp(negatives, dim=1).unsqueeze(1)
 
     def merge(self, stats: Tensor) -> Tensor:
-        """Log-sum-exp over the blocks."""
+        """Compute log-sum-exp over the blocks."""
         return logsumexp(stats, dim=0)
 
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
-        """The weighted sum of l(p) = softplus(lse(negatives) - s_p) of each row."""
+        """Return the weighted sum of l(p) = softplus(lse(negatives) - s_p) of each row."""
         terms = torch.nn.functional.softplus(stats[positives.rows, 0] - positive_scores)  # (P,)
         return sum_by_row(terms * weights * positives.targets, positives.rows, len(stats))

@@ -15,12 +15,12 @@ from umpteen.types import Positives
 
 
 def sum_of_positives(positives: Positives, n_rows: int) -> Tensor:
-    """PAL: every positive counts 1, so queries with many positives count more."""
+    """Weigh every positive 1 (PAL); queries with many positives count more."""
     return torch.ones_like(positives.targets)
 
 
 def mean_of_positives(positives: Positives, n_rows: int) -> Tensor:
-    """PAL-N: a query's positives share a weight of 1 in proportion to their targets.
+    """Divide a weight of 1 among a query's positives in proportion to their targets (PAL-N).
 
     With the objective's own factor t_p the row's weights are t_p / sum of the row's t.
     """

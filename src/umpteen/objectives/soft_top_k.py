@@ -67,7 +67,7 @@ class SoftTopK:
         self.alpha = alpha
 
     def prepare(self, over_blocks: OverBlocks, positives: Positives, n_rows: int) -> Tensor:
-        """The threshold t of each row, (B, 1); inf where every candidate has a place."""
+        """Return the threshold t of each row, (B, 1); inf where every candidate has a place."""
         highest, lowest, count = over_blocks(_extremes, _merge_extremes).unbind(1)  # (B,) each
         k = self._places(positives, count)
         full = k >= count
@@ -90,24 +90,24 @@ class SoftTopK:
         return t.masked_fill(full, math.inf).unsqueeze(1)
 
     def row_stats(self, scores: Tensor, positives: Positives, prepared: Tensor) -> Tensor:
-        """How many are above the threshold, what corrects it to sum p, V, and t: (B, 4)."""
+        """Return how many are above the threshold, what corrects it to sum p, V, and t: (B, 4)."""
         finite = prepared.masked_fill(torch.isinf(prepared), 0.0)
         return torch.cat([self._levels(scores, finite), prepared], dim=1)
 
     def merge(self, stats: Tensor) -> Tensor:
-        """Sums over the blocks; t is the same in all of them."""
+        """Sum over the blocks; t is the same in all of them."""
         return torch.cat([stats[..., :3].sum(dim=0), stats[0, :, 3:]], dim=1)
 
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
-        """The weighted sum of l(p) of each row, at the polished threshold."""
+        """Return the weighted sum of l(p) of each row, at the polished threshold."""
         t = self._polish(stats[:, :3], stats[:, 3], self._places(positives, stats[:, 0]))
         terms = -logsigmoid(self.alpha * (positive_scores + t[positives.rows]))  # (P,)
         return sum_by_row(terms * weights * positives.targets, positives.rows, len(stats))
 
     def _places(self, positives: Positives, like: Tensor) -> Tensor:
-        """The k of each row (B,); positives that a reduction dropped do not count."""
+        """Return the k of each row (B,); positives that a reduction dropped do not count."""
         if self.k != "positives":
             return torch.full_like(like, float(self.k))
         marks = (positives.targets > 0).to(like.dtype)
@@ -117,7 +117,9 @@ class SoftTopK:
         return over_blocks(lambda scores: self._levels(scores, thresholds), _add)
 
     def _levels(self, scores: Tensor, thresholds: Tensor) -> Tensor:
-        """For each of M thresholds the two parts of sum p, and its slope: (B, C) to (B, 3 M).
+        """Compute the two parts of sum p and its slope for each of M thresholds.
+
+        (B, C) to (B, 3 M).
 
         sum p = #(z > 0) + sum of sigmoid(z) over z <= 0 - sum of sigmoid(-z) over z > 0. The count
         is exact and the rest keeps its relative precision, so that t is well defined even where
@@ -144,7 +146,7 @@ class SoftTopK:
 
 
 def _extremes(scores: Tensor) -> Tensor:
-    """Highest score, lowest score with its sign turned, and number of candidates: (B, 3)."""
+    """Return highest score, lowest score with its sign turned, and number of candidates: (B, 3)."""
     absent = torch.isneginf(scores)
     count = (~absent).sum(dim=1, dtype=scores.dtype)
     if scores.shape[1] == 0:

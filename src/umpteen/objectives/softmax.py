@@ -24,16 +24,16 @@ class Softmax:
     summary = ScoreSummary("logsumexp", over_positives=True, linear=False)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
-        """Log-sum-exp over the block's candidates: (B, C) to (B, 1)."""
+        """Compute log-sum-exp over the block's candidates: (B, C) to (B, 1)."""
         return logsumexp(scores, dim=1).unsqueeze(1)
 
     def merge(self, stats: Tensor) -> Tensor:
-        """Log-sum-exp over the blocks."""
+        """Compute log-sum-exp over the blocks."""
         return logsumexp(stats, dim=0)
 
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
-        """The weighted sum of l(p) of each row."""
+        """Return the weighted sum of l(p) of each row."""
         terms = stats[positives.rows, 0] - positive_scores  # (P,)
         return sum_by_row(terms * weights * positives.targets, positives.rows, len(stats))

@@ -53,17 +53,20 @@ class Triplet:
         self.softmax_weighted = softmax_weighted
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
-        """The block's highest negatives, falling: (B, C) to (B, m), -inf where there are fewer."""
+        """Return the block's highest negatives, falling.
+
+        (B, C) to (B, m), -inf where there are fewer.
+        """
         return self._highest(without_positives(scores, positives))
 
     def merge(self, stats: Tensor) -> Tensor:
-        """The highest of all blocks' highest."""
+        """Return the highest of all blocks' highest."""
         return self._highest(stats.transpose(0, 1).flatten(1))
 
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
-        """The weighted sum of l(p) of each row."""
+        """Return the weighted sum of l(p) of each row."""
         violations = self.margin + stats[positives.rows] - positive_scores.unsqueeze(1)  # (P, m)
         shares = self._shares(violations.detach())
         terms = (shares * relu(violations)).sum(dim=1)  # (P,)
@@ -74,7 +77,7 @@ class Triplet:
         return pad(found, (0, self.n_negatives - found.shape[1]), value=float("-inf"))
 
     def _shares(self, violations: Tensor) -> Tensor:
-        """(P, m) to shares that add up to 1 over the active ones, 0 where none is."""
+        """Normalize (P, m) to sum to 1 over the active entries; 0 where none is active."""
         active = violations > 0
         if not self.softmax_weighted:
             even = active.to(violations.dtype)

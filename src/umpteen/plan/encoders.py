@@ -61,7 +61,7 @@ ENCODER_SHAPES = {
 
 
 def find_encoder(name: str) -> EncoderShape:
-    """A shape by name, or from the config.json of a Hugging Face folder.
+    """Return a shape by name, or from the config.json of a Hugging Face folder.
 
     Hub names are understood by their ending: ``distilbert-base-uncased`` is a ``distilbert``.
 

@@ -58,7 +58,7 @@ class Plan:
     """Settings to change, where it does not fit; empty where it does, or where nothing helps."""
 
     def as_json(self) -> dict[str, Any]:
-        """Numbers and words for a machine to read."""
+        """Return numbers and words for a machine to read."""
         return {
             "gpu": self.machine.name,
             "gpus": self.job.gpus,
@@ -75,7 +75,7 @@ class Plan:
 
 
 def estimate(job: Job, machine: Machine) -> Plan:
-    """The plan of a job; nothing is measured or started.
+    """Return the plan of a job; nothing is measured or started.
 
     Args:
         job: What is to run.
@@ -110,7 +110,7 @@ def estimate(job: Job, machine: Machine) -> Plan:
 
 
 def peak_bytes(job: Job, machine: Machine) -> float:
-    """The most that a device holds; without a GPU, what the host holds is there too."""
+    """Return the most that a device holds; without a GPU, what the host holds is there too."""
     always = sum(formula(job) for formula in ALWAYS.values())
     step = sum(formula(job) for formula in IN_A_STEP.values())
     between = max(formula(job) for formula in BETWEEN_STEPS.values())
@@ -119,7 +119,7 @@ def peak_bytes(job: Job, machine: Machine) -> float:
 
 
 def find_advice(job: Job, machine: Machine) -> list[str]:
-    """The first few changes that together make the job fit, in order of what they cost.
+    """Return the first few changes that together make the job fit, in order of what they cost.
 
     Returns:
         A sentence for each; empty if even all of them do not help.
@@ -141,20 +141,20 @@ def _fitting(job: Job, machine: Machine, *, host: bool) -> list[str]:
 
 
 def _changes(job: Job, host: bool) -> Iterator[tuple[dict[str, Any], str]]:
-    """Changes that training accepts together: a table on the host, or several devices."""
+    """Yield changes that training accepts together: a table on the host, or several devices."""
     if job.classifier and job.label_moments == "fp32":
         yield {"label_moments": "int8"}, "--set train.label_moments=int8"
     if job.classifier and job.label_storage == "fp32":
         yield {"label_storage": "bf16"}, "--set train.label_storage=bf16"
     if host and job.movable and job.scope != "all" and job.gpus == 1:
-        yield {"label_place": "host"}, "--set train.label_place=host"
+        yield {"label_device": "host"}, "--set train.label_device=host"
     if job.scope == "all" and job.dual and job.chunk_tokens > 8192:
         yield {"chunk_tokens": 8192}, "--set pool.chunk_tokens=8192"
     if job.scope == "batch":
         pool = formulas.pool_labels(job)
         for most in (pool // 2, pool // 4):
-            if most > max(256, job.least_labels):
-                yield {"most_labels": most}, f"--set pool.most_labels={most}"
+            if most > max(256, job.min_labels):
+                yield {"max_labels": most}, f"--set pool.max_labels={most}"
     for batch in (job.batch // 2, job.batch // 4):
         if batch >= 64:
             yield {"batch": batch}, f"--set batches.size={batch}"
@@ -165,5 +165,5 @@ def _changes(job: Job, host: bool) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def in_gib(value: float) -> float:
-    """Bytes to GiB."""
+    """Convert bytes to GiB."""
     return value / GIB

@@ -31,16 +31,16 @@ MOMENT_BYTES = {"fp32": (8, 4), "int8": (2, 12)}
 
 
 def pool_labels(job: Job) -> int:
-    """C: the labels of a step whose texts are encoded and whose vectors are touched."""
+    """Return C: the labels of a step whose texts are encoded and whose vectors are touched."""
     if job.scope == "all":
         return job.labels
     drawn = math.ceil(job.batch * job.drawn * POOL_SHARE)
-    capped = min(drawn, job.most_labels or drawn)
-    return min(job.labels, max(capped, job.least_labels))
+    capped = min(drawn, job.max_labels or drawn)
+    return min(job.labels, max(capped, job.min_labels))
 
 
 def own_labels(job: Job) -> int:
-    """Labels of the fullest device."""
+    """Return labels of the fullest device."""
     return math.ceil(job.labels / job.gpus)
 
 
@@ -48,27 +48,27 @@ def own_labels(job: Job) -> int:
 
 
 def held_rows(job: Job) -> int:
-    """Rows of the label table on the device: all of its part, or those of three visits."""
+    """Return rows of the label table on the device: all of its part, or those of three visits."""
     if not job.classifier:
         return 0
-    if job.label_place == "host":
+    if job.label_device == "host":
         return min(3 * pool_labels(job), own_labels(job))
     return own_labels(job)
 
 
 def label_vectors(job: Job) -> float:
-    """L D / G numbers, where there is a classifier."""
+    """Return bytes of L D / G numbers, where there is a classifier."""
     return held_rows(job) * job.dim * VECTOR_BYTES[job.label_storage]
 
 
 def label_moments(job: Job) -> float:
-    """Two moments for each number; a step count and the codes' scales for each row."""
+    """Return bytes of two moments for each number, and a step count and scales for each row."""
     entry, row = MOMENT_BYTES[job.label_moments]
     return held_rows(job) * (job.dim * entry + row)
 
 
 def label_gradient(job: Job) -> float:
-    """Of the pool's rows; against all labels a block's is used and dropped with its scores.
+    """Return bytes of the label gradient: the pool's rows, or one block's against all labels.
 
     Label dropout or an added cross-entropy against all labels would hold the whole table's.
     """
@@ -79,7 +79,9 @@ def label_gradient(job: Job) -> float:
 
 
 def encoder_states(job: Job) -> float:
-    """Weights and two moments in float32, and gradients: 16 bytes; bfloat16 copies for products.
+    """Return bytes of weights, two moments and gradients: 16 for each weight.
+
+    Bfloat16 copies for products.
 
     A frugal encoder's table has no dense gradient.
     """
@@ -93,7 +95,7 @@ def encoder_states(job: Job) -> float:
 
 
 def token_bytes(job: Job) -> float:
-    """What backward needs of a token, in all layers.
+    """Return what backward needs of a token, in all layers.
 
     Of a layer of a packed encoder: queries, keys and values, and the sums before both norms, 5 h;
     all else is made again. Nothing of dropout.
@@ -106,7 +108,7 @@ def token_bytes(job: Job) -> float:
 
 
 def step_tokens(job: Job) -> float:
-    """Tokens that a device encodes with a graph at once; packed, so without padding."""
+    """Return tokens that a device encodes with a graph at once; packed, so without padding."""
     if job.frozen:
         return 0.0
     own = job.batch * job.tokens / job.gpus
@@ -122,20 +124,23 @@ def step_tokens(job: Job) -> float:
 
 
 def backward_tokens(job: Job) -> float:
-    """Tokens that go backward together: against all labels one chunk after the other."""
+    """Return tokens that go backward together: against all labels one chunk after the other."""
     if job.scope != "all":
         return step_tokens(job)
     return min(step_tokens(job), float(job.chunk_tokens))
 
 
 def trained_tokens(job: Job) -> float:
-    """Tokens that a device encodes with a graph in the whole step, in one go or in chunks."""
+    """Return tokens that a device encodes with a graph in the whole step.
+
+    In one go or in chunks.
+    """
     labels = pool_labels(job) if job.dual else 0
     return 0.0 if job.frozen else (job.batch + labels) * job.tokens / job.gpus
 
 
 def activations(job: Job) -> float:
-    """Of the step's tokens; of texts, some vectors of h and D in float32.
+    """Return bytes of activations of the step's tokens, and of some vectors per text in float32.
 
     And of the one layer that goes backward: what was made again and the gradients of it, two of f
     and six of h; the token and position vectors in float32.
@@ -150,7 +155,7 @@ def activations(job: Job) -> float:
 
 
 def scores(job: Job) -> float:
-    """(B, C) for each head of a pool; one bounded block against all labels."""
+    """Return bytes of (B, C) scores for each head; one bounded block against all labels."""
     pool = 4.0 * SCORE_COPIES * job.batch * pool_labels(job) / job.gpus
     if job.scope == "all":
         return float(min(job.block_bytes, pool))
@@ -159,19 +164,22 @@ def scores(job: Job) -> float:
 
 
 def dual_labels(job: Job) -> float:
-    """With scope ``all`` the dual vectors of all labels and their gradient; the bank's vectors."""
+    """Return bytes of the dual vectors of all labels and their gradient (scope ``all``).
+
+    The bank's vectors.
+    """
     if not job.dual or job.scope == "batch":
         return 0.0
     return own_labels(job) * job.dim * 4.0 * (2 if job.scope == "all" else 1)
 
 
 def frozen_queries(job: Job) -> float:
-    """A frozen encoder's vectors of all queries, kept in float32."""
+    """Return a frozen encoder's vectors of all queries, kept in float32."""
     return job.queries * job.encoder.hidden * 4.0 * job.frozen
 
 
 def refresh_buffers(job: Job) -> float:
-    """Between steps, on the first device: all queries' vectors and an order of them, all labels'.
+    """Return bytes of a refresh on the first device: vectors of all queries and labels.
 
     (N + L) D numbers in float32, again for queries while they are put in order, and bfloat16 copies
     of the labels to search with.
@@ -183,7 +191,7 @@ def refresh_buffers(job: Job) -> float:
 
 
 def validation_buffers(job: Job) -> float:
-    """Between steps, on the first device: all labels' vectors to search with, heads side by side.
+    """Return bytes of a validation on the first device: label vectors, heads side by side.
 
     4 bytes a number; of both heads each is searched alone too, with a copy of its own (4) and one
     in bfloat16 (2). Several devices bring the whole table to the first one. With the table on the
@@ -193,7 +201,7 @@ def validation_buffers(job: Job) -> float:
     heads = job.dual + job.classifier
     numbers = float(job.labels * job.dim)
     scores = min(2.0 * GIB, 4.0 * SEARCHED_AT_ONCE * job.labels)
-    if job.label_place == "host" and job.classifier:
+    if job.label_device == "host" and job.classifier:
         block = 4.0 * min(job.labels, LABELS_IN_BLOCK) * job.dim * heads
         return 4 * numbers * job.dual + 2 * block + scores
     gathered = VECTOR_BYTES[job.label_storage] * job.classifier * (job.gpus > 1)
@@ -201,12 +209,12 @@ def validation_buffers(job: Job) -> float:
 
 
 def refreshes(job: Job) -> bool:
-    """Whether there is anything to refresh."""
+    """Return whether there is anything to refresh."""
     return job.clustered or mines(job)
 
 
 def mines(job: Job) -> bool:
-    """Whether hard negatives are searched."""
+    """Return whether hard negatives are searched."""
     return job.scope != "all" and job.mined > 0
 
 
@@ -215,36 +223,36 @@ def mines(job: Job) -> bool:
 
 def host_table(job: Job) -> float:
     """Label vectors and moments, where they are on the host."""
-    if job.label_place != "host" or not job.classifier:
+    if job.label_device != "host" or not job.classifier:
         return 0.0
     entry, row = MOMENT_BYTES[job.label_moments]
     return job.labels * (job.dim * (entry + VECTOR_BYTES[job.label_storage]) + row)
 
 
 def host_search(job: Job) -> float:
-    """With them, what validation searches: both heads' vectors in float32."""
-    there = job.label_place == "host" and job.classifier
+    """Return host bytes of the vectors that validation searches: both heads, in float32."""
+    there = job.label_device == "host" and job.classifier
     return job.labels * job.dim * 4.0 * (job.dual + job.classifier) * there
 
 
 def host_tokens(job: Job) -> float:
-    """Token ids and an offset for each text; memory-mapped, so the system may drop it."""
+    """Return bytes of token ids and offsets; memory-mapped, so the system may drop them."""
     size = 2 if job.encoder.vocabulary < 2**16 else 4
     return (job.queries + job.labels) * (job.tokens * size + 8)
 
 
 def host_targets(job: Job) -> float:
-    """Rows and values of all positives, twice: as loaded, and without filter pairs."""
+    """Return bytes of all positives, twice: as loaded, and without filter pairs."""
     return 2 * (job.queries * job.positives * 8.0 + job.queries * 8)
 
 
 def host_negatives(job: Job) -> float:
-    """The mined labels of every query in int32."""
+    """Return the mined labels of every query in int32."""
     return job.queries * job.mined * 4.0 * mines(job)
 
 
 def host_texts(job: Job) -> float:
-    """Strings: 4 bytes a token and what Python keeps of each; ids likewise."""
+    """Return bytes of texts: 4 a token and Python's overhead; ids likewise."""
     return (job.queries + job.labels) * (job.tokens * 4 + 2 * 60)
 
 
@@ -252,7 +260,9 @@ def host_texts(job: Job) -> float:
 
 
 def encode(job: Job, texts: float, passes: float) -> float:
-    """2 operations for each weight and token and pass; attention 4 t h for each token and layer.
+    """Return operations of the encoder: 2 for each weight, token and pass.
+
+    Attention 4 t h for each token and layer.
 
     A pass forward is 1, a backward one 2.
     """
@@ -265,7 +275,7 @@ def encode(job: Job, texts: float, passes: float) -> float:
 
 
 def step_operations(job: Job) -> float:
-    """Encoder, heads and scores, forward and backward.
+    """Return operations of encoder, heads and scores, forward and backward.
 
     Against all labels each label's text is encoded once without a graph and once with one, and
     scores are made twice.
@@ -284,7 +294,7 @@ def step_operations(job: Job) -> float:
 
 
 def step_bytes(job: Job) -> float:
-    """What the optimizer moves on a device: each state read and written, once."""
+    """Return what the optimizer moves on a device: each state read and written, once."""
     entry, row = MOMENT_BYTES[job.label_moments]
     rows = pool_labels(job) / job.gpus * job.classifier
     size = VECTOR_BYTES[job.label_storage]
@@ -296,7 +306,10 @@ def step_bytes(job: Job) -> float:
 
 
 def reached(job: Job, machine: Machine) -> float:
-    """Operations a second: less for narrow layers, whose products are over before they are fast."""
+    """Return operations a second.
+
+    Less for narrow layers, whose products are over before they are fast.
+    """
     if not machine.is_gpu:
         return machine.products * machine.share
     width = min(1.0, job.encoder.hidden / 768)
@@ -304,7 +317,9 @@ def reached(job: Job, machine: Machine) -> float:
 
 
 def step_seconds(job: Job, machine: Machine) -> float:
-    """Operations at the share of the device's rate that a step reaches, bytes at its bandwidth.
+    """Return seconds of a step from its operations and bytes.
+
+    Bytes at its bandwidth.
 
     Element-wise work passes over a token's vectors some 56 times a layer, forward and backward.
     """
@@ -342,6 +357,6 @@ def refresh_seconds(job: Job, machine: Machine) -> float:
 
 
 def epoch_seconds(job: Job, machine: Machine) -> float:
-    """All steps, and an epoch's share of a refresh; validation comes on top."""
+    """Return seconds of an epoch: all steps and its share of a refresh, without validation."""
     steps = math.ceil(job.queries / job.batch)
     return steps * step_seconds(job, machine) + refresh_seconds(job, machine) / job.refresh_epochs

@@ -30,8 +30,8 @@ class Job:
     batch: int = 512
     drawn: int = 9
     """Positives and hard negatives drawn for each query."""
-    most_labels: int = 0
-    least_labels: int = 0
+    max_labels: int = 0
+    min_labels: int = 0
     mined: int = 30
     """Hard negatives kept of each query between refreshes."""
     clustered: bool = True
@@ -42,7 +42,7 @@ class Job:
     block_bytes: int = 512 << 20
     label_storage: str = "fp32"
     label_moments: str = "fp32"
-    label_place: str = "device"
+    label_device: str = "device"
     alone: bool = False
     """Whether training refuses several devices with these settings."""
     movable: bool = True

@@ -16,6 +16,7 @@ from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
+from umpteen.ranking.lexical.matrices import SparseRows
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
 from umpteen.ranking.trained_examples import TrainedExamples
 from umpteen.store.state import Examples as StoredExamples
@@ -124,7 +125,7 @@ class Examples:
 
     def votes(
         self, near: TopK, n_labels: int, *, neighbours: int, temperature: float
-    ) -> sp.csr_matrix:
+    ) -> sp.csr_matrix | SparseRows:
         """Sum the softmax weights of the neighbours that have each label.
 
         Args:
@@ -138,6 +139,8 @@ class Examples:
         """
         weights = vote_weights(near, neighbours, temperature)
         rows, n = near.rows[:, :neighbours], self.n_trained
+        if len(rows) == 1:
+            return self._votes_of_one(rows[0], weights[0], n_labels)
         total: sp.csr_matrix | None = None
         if self.trained is not None:
             targets = self.trained.targets
@@ -155,6 +158,17 @@ class Examples:
         if total is None:
             return sp.csr_matrix((len(rows), n_labels), dtype=np.float32)
         return sp.csr_matrix(total)
+
+    def _votes_of_one(
+        self, rows: NDArray[np.int64], weights: NDArray[np.float32], n_labels: int
+    ) -> SparseRows:
+        """Compute ``votes`` of a single text."""
+        lists = [self.labels_of(row) for row in rows.tolist() if row >= 0]
+        if not lists:
+            return SparseRows.of_row(np.zeros(0, np.int64), np.zeros(0), n_labels)
+        lengths = [len(own) for own in lists]
+        each = np.repeat(weights[rows >= 0], lengths)
+        return SparseRows.of_row(np.concatenate(lists), each, n_labels)
 
     def corrected_labels(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """(B, width) label rows of the texts that are stored word for word as corrections; -1."""

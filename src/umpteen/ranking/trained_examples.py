@@ -115,6 +115,8 @@ class TrainedExamples:
             )
             targets.check_format(full_check=True)
             terms.check_format(full_check=True)
+            if (targets.nnz, terms.nnz) != (len(columns), len(term_columns)):
+                raise ValueError("there are more entries than its offsets span")
         except (OSError, ValueError, TypeError, EOFError) as error:
             raise RunError(f"{folder} is damaged: {error}; fit the ensemble again") from error
         if vectors.shape != (n, width) or vectors.dtype != np.float32:

@@ -8,18 +8,18 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from umpteen.report.chosen import choose_queries
 from umpteen.report.elements import Child, join, table, tag, user_text
+from umpteen.report.example_selection import choose_queries
 from umpteen.report.label_gains import LabelCounts, count_labels, most_gained, most_missed
 from umpteen.report.outcomes import HEAD_TITLES, PLACES, HeadOutcome, Outcome
 from umpteen.report.overview import source
 
 SHOWN, MORE = 10, 40
-MOST_TRUE = 12
+MAX_TRUE = 12
 
 
 def labels(outcome: Outcome) -> Markup:
-    """Labels the combined head gains most, loses most, and labels most often missed."""
+    """Render the labels the combined head gains and loses most, and those most often missed."""
     counts = count_labels(outcome)
     best = list(outcome.heads)[-1]
     parts: list[Child] = [
@@ -93,7 +93,7 @@ def _ranking(
 
 
 def examples(outcome: Outcome) -> Markup:
-    """Some queries with their true labels and what each head says."""
+    """Render some queries with their true labels and the predictions of each head."""
     parts: list[Child] = [
         tag("h2", "Examples"),
         tag(
@@ -117,10 +117,10 @@ def _example(outcome: Outcome, row: int) -> Markup:
     ordered = sorted(positives, key=lambda label: (label not in found, label))
     true_labels = [
         _item(user_text(texts[label], longest=120), hit=label in found, other="○")
-        for label in ordered[:MOST_TRUE]
+        for label in ordered[:MAX_TRUE]
     ]
-    if len(ordered) > MOST_TRUE:
-        true_labels.append(tag("li", f"and {len(ordered) - MOST_TRUE} more", class_="soft"))
+    if len(ordered) > MAX_TRUE:
+        true_labels.append(tag("li", f"and {len(ordered) - MAX_TRUE} more", class_="soft"))
     columns = [
         tag(
             "div",

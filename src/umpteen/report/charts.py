@@ -13,7 +13,7 @@ from umpteen.report.elements import join, tag
 LARGE, SMALL = (520, 280), (350, 210)
 """Width and height; type is drawn at the same size in both, so choose by the room there is."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 42
-MOST_MARKED = 40
+MAX_MARKED = 40
 """A line with more points than this is drawn without a sign at each."""
 
 
@@ -74,7 +74,7 @@ def line_chart(
     mark: tuple[float, str] | None = None,
     size: tuple[int, int] = LARGE,
 ) -> Markup:
-    """Lines over a common x.
+    """Draw lines over a common x.
 
     Args:
         title: Read out in place of the picture, and shown under the pointer.
@@ -112,7 +112,9 @@ def bar_chart(
     groups: Sequence[str],
     bars: Sequence[tuple[str, str, Sequence[float]]],
 ) -> Markup:
-    """Groups of bars from zero, the value written over each, so colour is not needed to read it.
+    """Draw groups of bars from zero, the value written over each.
+
+    So colour is not needed to read it.
 
     Args:
         title: Read out in place of the picture.
@@ -152,7 +154,7 @@ def bar_chart(
 
 
 def key(look: str) -> Markup:
-    """A piece of line with its sign, for a legend."""
+    """Return a piece of line with its sign, for a legend."""
     middle = [_sign(look, 17.0, 6.0)]
     stroke = tag("path", d="M1 6H33", class_=f"line {look}")
     return tag("svg", stroke, *middle, viewBox="0 0 34 12", width=34, height=12, aria_hidden="true")
@@ -235,14 +237,14 @@ def _line(frame: _Frame, line: Line) -> Markup:
     places = [(frame.x(x), frame.y(y)) for x, y in zip(line.xs, line.ys, strict=True)]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     parts = [tag("path", d=path, class_=f"line {line.look}")]
-    if len(places) <= MOST_MARKED:
+    if len(places) <= MAX_MARKED:
         for (x, y), at, value in zip(places, line.xs, line.ys, strict=True):
             parts.append(_sign(line.look, x, y, f"{line.name}, {at:g}: {value:.2f}"))
     return join(parts)
 
 
 def _sign(look: str, x: float, y: float, title: str | None = None) -> Markup:
-    """A shape for each head: circle, square, diamond, triangle; a small dot for all else."""
+    """Return a shape for each head: circle, square, diamond, triangle; a small dot for all else."""
     shapes = {
         "dual": "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
         "classifier": "m-3.6-3.6h7.2v7.2h-7.2z",

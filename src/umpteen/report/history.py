@@ -15,7 +15,7 @@ from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.runs import RunFolder
 
-MOST_POINTS = 300
+MAX_POINTS = 300
 """Points of a loss curve; more could not be told apart on a screen."""
 
 
@@ -143,8 +143,8 @@ def read_steps(path: Path) -> Steps:
     return Steps(np.array(numbers, np.int64), np.array(losses, np.float64), epoch, seconds, damaged)
 
 
-def loss_curve(steps: Steps, points: int = MOST_POINTS) -> LossCurve:
-    """The losses in at most so many points: the range of each stretch, and a smoothed line.
+def loss_curve(steps: Steps, points: int = MAX_POINTS) -> LossCurve:
+    """Return the losses in at most so many points: the range of each stretch, and a smoothed line.
 
     The smoothed line is the mean of a window of a twentieth of the run around each step.
 

@@ -33,7 +33,7 @@ def count_labels(outcome: Outcome) -> LabelCounts:
 
 
 def most_gained(counts: LabelCounts, better: str, base: str, most: int) -> NDArray[np.int64]:
-    """Rows of the labels that one head finds more often than another, largest gain first.
+    """Return rows of the labels that one head finds more often than another, largest gain first.
 
     Args:
         counts: From ``count_labels``.
@@ -49,7 +49,10 @@ def most_gained(counts: LabelCounts, better: str, base: str, most: int) -> NDArr
 
 
 def most_missed(counts: LabelCounts, head: str, most: int) -> NDArray[np.int64]:
-    """Rows of the labels a head misses for the most queries; equal ones by the larger share."""
+    """Return rows of the labels a head misses for the most queries.
+
+    Equal ones by the larger share.
+    """
     missed = counts.positives - counts.found[head]
     return _first(missed, missed / np.maximum(1, counts.positives), most)
 

@@ -208,7 +208,7 @@ def _read_examples(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def _read_filters(examples: list[dict[str, Any]], known: dict[str, int]) -> NDArray[np.int64]:
-    """(M, 2) pairs of example and label row that count neither as right nor as wrong."""
+    """Return (M, 2) pairs of example and label row that count neither as right nor as wrong."""
     pairs = [
         (row, known[label])
         for row, line in enumerate(examples)

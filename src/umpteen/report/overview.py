@@ -17,7 +17,7 @@ TILES = ("P@1", "P@5", "nDCG@5", "PSP@5", "R@100")
 
 
 def opening(name: str, history: History, outcome: Outcome | None, n_labels: int) -> Markup:
-    """Title, how the run stands, and the best head's first numbers."""
+    """Render the title, the state of the run and the best head's main metrics."""
     data = str(history.about.get("data", {}).get("name", "unnamed data"))
     parts = [
         tag("p", "Training report", class_="over"),
@@ -49,7 +49,7 @@ def opening(name: str, history: History, outcome: Outcome | None, n_labels: int)
 
 
 def standing(history: History) -> str:
-    """How far the run came, in a sentence or two."""
+    """Return how far the run came, in a sentence or two."""
     if history.early:
         state = f"Stopped after epoch {history.reached} of {history.planned}: no better validation."
     elif history.finished:
@@ -64,7 +64,7 @@ def standing(history: History) -> str:
 
 
 def source(outcome: Outcome) -> str:
-    """On which queries an outcome's numbers were made, and what they may be taken for."""
+    """Return on which queries an outcome's numbers were made, and what they may be taken for."""
     n = f"{len(outcome):,}"
     if outcome.of_data is not None:
         text = f"on all {n} {outcome.split} queries of {outcome.of_data}."
@@ -80,7 +80,7 @@ def source(outcome: Outcome) -> str:
 
 
 def facts(history: History, outcome: Outcome | None, n_labels: int) -> Markup:
-    """The section of facts and settings."""
+    """Return the section of facts and settings."""
     about = history.about
     settings = about["config"]
     data = about.get("data", {})
@@ -129,7 +129,7 @@ def facts(history: History, outcome: Outcome | None, n_labels: int) -> Markup:
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings as ``section.key`` and value.
+    """Yield nested settings as ``section.key`` and value.
 
     Example:
         >>> list(flatten({"a": 1, "b": {"c": 2}}))
@@ -143,7 +143,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Format seconds as a duration.
 
     Example:
         >>> duration(43.2), duration(754), duration(9300)

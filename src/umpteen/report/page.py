@@ -22,7 +22,7 @@ def render_page(
     missing: str = "",
     model: EnsembleModel | None = None,
 ) -> str:
-    """The document.
+    """Return the document.
 
     Args:
         name: What to call the run.

@@ -20,7 +20,7 @@ BIN_NAMES = ("head", "2", "3", "4", "tail")
 
 
 def curves(history: History) -> Markup:
-    """Training loss by step, and every validation metric by epoch."""
+    """Render training loss by step, and every validation metric by epoch."""
     if not history.validations:
         said = "There are no validation curves: the run wrote no validation results."
         charts = tag("div", _loss(history), tag("p", said), class_="charts")
@@ -104,7 +104,7 @@ def _loss(history: History) -> Markup:
 
 
 def heads_side_by_side(outcome: Outcome) -> Markup:
-    """All metrics of all heads: bars for some, a table for all."""
+    """Render all metrics of all heads: bars for some, a table for all."""
     names = list(outcome.heads)
     values = {name: head.values for name, head in outcome.heads.items()}
     metrics = list(values[names[-1]])
@@ -141,7 +141,7 @@ def heads_side_by_side(outcome: Outcome) -> Markup:
 
 
 def bins(outcome: Outcome) -> Markup:
-    """What labels of each frequency bring to P@5."""
+    """Return what labels of each frequency bring to P@5."""
     names = list(outcome.heads)
     of_label = frequency_bins(outcome.label_counts, len(BIN_NAMES))
     rows = []
@@ -186,7 +186,7 @@ def bins(outcome: Outcome) -> Markup:
 
 
 def legend(heads: Sequence[str], *, bars: bool = False) -> Markup | None:
-    """The heads' signs and names; none where there is only one head."""
+    """Return the heads' signs and names; none where there is only one head."""
     if len(heads) < 2:
         return None
     items = [tag("li", key(head), HEAD_TITLES.get(head, head)) for head in heads]
@@ -199,7 +199,10 @@ def _numbers(values: dict[str, float], metrics: Sequence[str]) -> list[str]:
 
 
 def _uncertainty(outcome: Outcome) -> str:
-    """How far P@1 may be off by the choice of queries alone: 1.96 standard errors of a share."""
+    """Return how far P@1 may be off by the choice of queries alone.
+
+    1.96 standard errors of a share.
+    """
     share = list(outcome.heads.values())[-1].values["P@1"] / 100.0
     reach = 196.0 * math.sqrt(share * (1.0 - share) / max(1, len(outcome)))
     return f"By the number of queries alone, P@1 is uncertain by about ± {reach:.1f} (95 %)."

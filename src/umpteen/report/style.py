@@ -138,6 +138,9 @@ li.hit > span:first-child { color: var(--right) !important; }
 
 
 def content_policy(style: str = STYLE) -> str:
-    """A Content-Security-Policy that allows this one style sheet: no scripts, no requests."""
+    """Return a Content-Security-Policy that allows this one style sheet.
+
+    No scripts, no requests.
+    """
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

@@ -15,11 +15,8 @@ from umpteen.predictor import Predictor
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import DEPTH
 from umpteen.ranking.snapshot import Snapshot
-from umpteen.ranking.text_snippets import shorten
+from umpteen.serving.neighbours import neighbours
 from umpteen.types import TopK
-
-MAX_NEIGHBOURS = 5
-"""Similar examples that an explanation shows."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
             place = own.stop
             limits = _limits(predictor, question, head, snapshot)
             kept = [_kept(line, question.k, limits) for line in labels[own]]
-            notes = [None for _ in kept] if top.notes is None else top.notes[own]
+            notes = (top.notes or [None] * len(top))[own]
             shown = None if near is None else near[own]
             found[number] = Found(kept, head, model, snapshot.revision, notes, shown)
     return [found[number] for number in range(len(questions))]
@@ -180,56 +177,6 @@ def _add_explanations(
             label["contributions"] = {
                 name: round(float(values[place, rank]), 6) for name, values in scores.items()
             }
-
-
-def neighbours(
-    predictor: Predictor, queries: Queries, snapshot: Snapshot
-) -> list[list[dict[str, Any]]] | None:
-    """Return the most similar stored examples of each text, where the run stores any.
-
-    Training texts may be stored without their wording (``examples.texts``). Retired labels are
-    left out.
-    """
-    examples, labels = snapshot.examples, snapshot.labels
-    if not len(examples):
-        return None
-    heads = len(predictor.model.heads)  # a similarity is a sum of as many cosines
-    top = examples.nearest(queries.vectors, min(MAX_NEIGHBOURS, len(examples)))
-    shown = _example_texts(predictor, snapshot, top.rows)
-    return [
-        [
-            {
-                "text": shown.get(row),
-                "labels": [
-                    labels.texts[label]
-                    for label in examples.labels_of(row).tolist()
-                    if snapshot.allowed is None or snapshot.allowed[label]
-                ],
-                "score": round(score / heads, 6),
-            }
-            for row, score in zip(rows, scores, strict=True)
-            if row >= 0
-        ]
-        for rows, scores in zip(top.rows.tolist(), top.scores.tolist(), strict=True)
-    ]
-
-
-def _example_texts(
-    predictor: Predictor, snapshot: Snapshot, rows: NDArray[np.int64]
-) -> dict[int, str]:
-    """Read the texts of some examples; those without a stored text are missing."""
-    examples, n = snapshot.examples, snapshot.examples.n_trained
-    wanted = [row for row in np.unique(rows).tolist() if row >= 0]
-    trained = examples.trained
-    found = {}
-    if trained is not None and trained.texts is not None:
-        found = {row: trained.texts[row] for row in wanted if row < n}
-    late = [row for row in wanted if row >= n]
-    if late and predictor.store is not None:
-        digests = [examples.stored.digests[row - n] for row in late]
-        texts = predictor.store.example_texts(digests)
-        found.update({row: shorten(text) for row, text in zip(late, texts, strict=True)})
-    return found
 
 
 def _limits(

@@ -20,14 +20,14 @@ from umpteen.serving import (
 )
 from umpteen.serving.engine import Engine
 from umpteen.serving.guard import Guard
-from umpteen.serving.meters import Meters, resident_bytes
+from umpteen.serving.metrics import ServiceMetrics, resident_bytes
 from umpteen.serving.options import Options
 
 ENVIRONMENT = "UMPTEEN_SERVE_OPTIONS"
 
 
 def create_app(options: Options) -> FastAPI:
-    """An ASGI application that serves a run.
+    """Return an ASGI application that serves a run.
 
     Args:
         options: Which run, and how.
@@ -40,8 +40,8 @@ def create_app(options: Options) -> FastAPI:
         ConfigError: If a token cannot be read.
     """
     read_token, change_token = options.token("read"), options.token("change")
-    meters = Meters(options.shared)
-    engine = Engine(options, meters)
+    metrics = ServiceMetrics(options.shared)
+    engine = Engine(options, metrics)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -64,14 +64,14 @@ def create_app(options: Options) -> FastAPI:
         app.include_router(part.router)
     errors.install(app)
     app.add_middleware(
-        Guard, options=options, meters=meters, read_token=read_token, change_token=change_token
+        Guard, options=options, metrics=metrics, read_token=read_token, change_token=change_token
     )
-    _show(meters, engine)
+    _show(metrics, engine)
     return app
 
 
 def from_environment() -> FastAPI:
-    """The application of a worker process."""
+    """Return the application of a worker process."""
     from umpteen.serving.logs import set_up
 
     set_up()
@@ -80,19 +80,19 @@ def from_environment() -> FastAPI:
     return create_app(options)
 
 
-def _show(meters: Meters, engine: Engine) -> None:
+def _show(metrics: ServiceMetrics, engine: Engine) -> None:
     """Add the gauges; each is read when the metrics are."""
     state = lambda: engine.version.store.state()  # noqa: E731 - the version may be swapped
-    meters.gauge("queue_texts", "Texts in the queue.", lambda: engine.waiting)
-    meters.gauge("labels", "Labels that can be predicted.",
+    metrics.gauge("queue_texts", "Texts in the queue.", lambda: engine.waiting)
+    metrics.gauge("labels", "Labels that can be predicted.",
                  lambda: state().n_labels - len(state().retired_rows))  # fmt: skip
-    meters.gauge("examples_added", "Examples added since training.",
+    metrics.gauge("examples_added", "Examples added since training.",
                  lambda: len(state().examples))  # fmt: skip
-    meters.gauge("store_revision", "Changes of labels and examples granted so far.",
+    metrics.gauge("store_revision", "Changes of labels and examples granted so far.",
                  lambda: engine.version.store.revision)  # fmt: skip
-    meters.gauge("store_damaged", "1 while the store is damaged and changes are refused.",
+    metrics.gauge("store_damaged", "1 while the store is damaged and changes are refused.",
                  lambda: float(engine.version.store.damage is not None))  # fmt: skip
-    meters.gauge("resident_bytes", "Memory of the worker that answered.", resident_bytes)
+    metrics.gauge("resident_bytes", "Memory of the worker that answered.", resident_bytes)
 
 
 def _share_cores(workers: int) -> None:

@@ -143,7 +143,7 @@ class Batcher(Generic[Work, Answer]):
             await self._do(jobs)
 
     def _take(self) -> list[_Job[Work, Answer]]:
-        """The next batch, without what nobody waits for any more."""
+        """Return the next batch, without what nobody waits for any more."""
         taken: list[_Job[Work, Answer]] = []
         size = 0
         while self._jobs and (not taken or size + self._jobs[0].size <= self._batch_size):

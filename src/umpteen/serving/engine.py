@@ -17,7 +17,7 @@ from umpteen.predictor import Predictor
 from umpteen.runs import RunFolder
 from umpteen.serving.answering import Found, Question, answer
 from umpteen.serving.batching import Batcher
-from umpteen.serving.meters import Meters
+from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
 from umpteen.store import ChangeStore
 
@@ -56,12 +56,12 @@ class Engine:
 
     Args:
         options: Settings of the service.
-        meters: Counters.
+        metrics: Counters and histograms.
     """
 
-    def __init__(self, options: Options, meters: Meters) -> None:
+    def __init__(self, options: Options, metrics: ServiceMetrics) -> None:
         self.options = options
-        self.meters = meters
+        self.metrics = metrics
         self.version = load(options)
         gc.freeze()  # a garbage collection of the whole model would delay requests
         self.draining = False
@@ -134,7 +134,7 @@ class Engine:
             version = self.version
             loop = asyncio.get_running_loop()
             count, revision = await loop.run_in_executor(self._changes, work)
-        self.meters.add("changes_total", count, kind=kind)
+        self.metrics.add("changes_total", count, kind=kind)
         return count, revision
 
     async def add_examples(self, texts: list[str], labels: list[list[str]]) -> tuple[int, int]:
@@ -156,11 +156,11 @@ class Engine:
 
     def _answer(self, questions: list[Question]) -> list[Found]:
         version = self.version
-        self.meters.observe("batch_texts", sum(len(question.texts) for question in questions))
+        self.metrics.observe("batch_texts", sum(len(question.texts) for question in questions))
         return answer(version.predictor, version.model, questions)
 
     def _report_batch(self, error: Exception) -> None:
-        self.meters.add("batch_failures_total")
+        self.metrics.add("batch_failures_total")
         fields = {"why": type(error).__name__}  # the message may hold a text
         logger.warning("batch failed, requests are repeated alone", extra={"fields": fields})
 
@@ -188,11 +188,11 @@ class Engine:
         assert self._changing is not None
         async with self._changing:
             self.version = new
-        self.meters.add("swaps_total", 1, outcome="done")
+        self.metrics.add("reloads_total", 1, outcome="done")
         logger.info("version swapped", extra={"fields": {"model": new.model}})
 
     def _report_failure(self, error: Exception) -> None:
-        self.meters.add("swaps_total", 1, outcome="failed")
+        self.metrics.add("reloads_total", 1, outcome="failed")
         expected = isinstance(error, UmpteenError | OSError)  # a folder that is still copied, say
         fields = {"why": str(error) or type(error).__name__}
         logger.error(

@@ -54,14 +54,14 @@ class Refused(Exception):
 
 
 def fault(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error as a response."""
+    """Return an error as a response."""
     said = message.encode("utf-8", "replace").decode("utf-8")  # half a character cannot be sent
     body = {"error": {"code": CODES.get(status, "failed"), "message": said}}
     return JSONResponse(body, status, headers)
 
 
 def translate(error: Exception) -> JSONResponse:
-    """The response to an exception."""
+    """Return the response to an exception."""
     if isinstance(error, Refused):
         return fault(error.status, error.message, error.headers)
     if isinstance(error, Overloaded):

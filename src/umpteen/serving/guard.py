@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from umpteen.serving.errors import Refused, translate
-from umpteen.serving.meters import Meters
+from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import LOOPBACK, Options
 
 logger = logging.getLogger("umpteen.serving")
@@ -44,7 +44,7 @@ class Guard:
     Args:
         app: The application.
         options: Settings of the service.
-        meters: Where to count.
+        metrics: Where to count.
         read_token: Needed for everything but the page and health; None for nobody needs one.
         change_token: Needed for changes; reads are granted with it too.
     """
@@ -54,12 +54,12 @@ class Guard:
         app: ASGIApp,
         *,
         options: Options,
-        meters: Meters,
+        metrics: ServiceMetrics,
         read_token: str | None,
         change_token: str | None,
     ) -> None:
         self.app = app
-        self._options, self._meters = options, meters
+        self._options, self._metrics = options, metrics
         self._read, self._change = read_token, change_token
         self._hosts = {*LOOPBACK, options.host, *options.hosts}
         self._any_host = "*" in options.hosts or (not options.on_loopback and not options.hosts)
@@ -97,7 +97,7 @@ class Guard:
             self._note(scope, status, time.perf_counter() - start, request_id)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
-        """A page of another site must not reach us through somebody's browser."""
+        """Refuse requests that a page of another site makes through a browser."""
         host = _place(f"//{headers.get('host', '')}").hostname or ""
         if not self._any_host and host not in self._hosts:
             raise Refused(
@@ -125,7 +125,7 @@ class Guard:
             )
 
     async def _whole(self, receive: Receive, method: str, headers: Headers) -> Receive:
-        """The body, read up to its limit before the application sees it."""
+        """Return the body, read up to its limit before the application sees it."""
         most = self._options.max_body_bytes
         too_large = Refused(413, f"the body is larger than the {most} bytes accepted here")
         length = headers.get("content-length", "0")
@@ -161,10 +161,10 @@ class Guard:
         code = status or 499  # the caller went away
         # Words of the caller's own would make counters without end.
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self._meters.add("requests_total", route=path, method=method, code=str(code))
-        self._meters.observe("request_seconds", seconds, route=path)
+        self._metrics.add("requests_total", route=path, method=method, code=str(code))
+        self._metrics.observe("request_seconds", seconds, route=path)
         if code in (401, 403, 413, 429, 504):
-            self._meters.add("rejected_total", why=str(code))
+            self._metrics.add("rejected_total", code=str(code))
         fields = {"id": request_id, "method": method, "route": path, "status": code}
         logger.info("request", extra={"fields": {**fields, "ms": round(1000 * seconds, 1)}})
 
@@ -175,7 +175,7 @@ def needs_token(options: Options) -> bool:
 
 
 def _place(address: str) -> SplitResult:
-    """The parts of an address; of one that makes no sense, nothing."""
+    """Return the parts of an address; of one that makes no sense, nothing."""
     try:
         parts = urlsplit(address)
         _ = parts.hostname
@@ -185,5 +185,5 @@ def _place(address: str) -> SplitResult:
 
 
 def _protected(path: str) -> bool:
-    """Whether a path says anything about the run; the page's own files do not."""
+    """Return whether a path says anything about the run; the page's own files do not."""
     return path.startswith("/v1/") or path in ("/metrics", "/openapi.json", "/report")

@@ -12,7 +12,7 @@ class JsonLines(logging.Formatter):
     """A record as JSON; what a caller put under ``extra={"fields": ..}`` becomes fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Format one line."""
         line = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",

@@ -70,7 +70,7 @@ class Options:
         return self.host in LOOPBACK or self.host.startswith("127.")
 
     def token(self, which: str) -> str | None:
-        """The ``read`` or ``change`` token, from its file.
+        """Return the ``read`` or ``change`` token, from its file.
 
         Raises:
             ConfigError: If the file cannot be read or holds too short a token.
@@ -89,12 +89,12 @@ class Options:
         return token
 
     def to_json(self) -> str:
-        """As text, for a worker process."""
+        """Serialize the options for a worker process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Options:
-        """What ``to_json`` wrote."""
+        """Read what ``to_json`` wrote."""
         values = json.loads(text)
         values["hosts"] = tuple(values["hosts"])
         return cls(**{field.name: values[field.name] for field in fields(cls)})

@@ -18,6 +18,7 @@ from umpteen.runs import RunFolder
 from umpteen.serving.engine import Engine, Version
 from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.guard import needs_token
+from umpteen.serving.metrics import CONTENT_TYPE
 from umpteen.serving.wire import EnsembleInfo, ErrorResponse, InfoResponse
 
 router = APIRouter(tags=["about"])
@@ -102,8 +103,8 @@ async def metrics(request: Request) -> PlainTextResponse:
     """Return metrics in the Prometheus text format."""
     engine: Engine = request.app.state.engine
     return PlainTextResponse(
-        await asyncio.to_thread(engine.meters.render),
-        media_type="text/plain; version=0.0.4; charset=utf-8",
+        await asyncio.to_thread(engine.metrics.render),
+        media_type=CONTENT_TYPE,
     )
 
 

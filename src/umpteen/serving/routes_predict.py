@@ -26,7 +26,7 @@ async def predict(body: PredictRequest, request: Request) -> Response:
     if body.deadline_ms is not None:
         seconds = min(seconds, body.deadline_ms / 1000)
     found = await engine.predict(question, seconds=seconds)
-    engine.meters.add("texts_total", len(question.texts))
+    engine.metrics.add("texts_total", len(question.texts))
     about = {"head": found.head, "model": found.model, "revision": found.revision}
     return as_json({"predictions": _predictions(found), **about})
 

@@ -16,29 +16,33 @@ from umpteen.extras import require
 from umpteen.serving.options import Options
 
 
-def serve(options: Options, *, say: Callable[[str], None]) -> None:
+def serve(options: Options, *, log: Callable[[str], None]) -> None:
     """Serve a run until told to stop (SIGTERM or SIGINT); accepted requests are finished.
 
     Args:
         options: Which run, and how.
-        say: Told where the service listens.
+        log: Told where the service listens.
 
     Raises:
         RunError: If there is no whole run.
         ConfigError: If a setting is wrong, or the address cannot be used.
-        MissingExtra: If uvicorn or FastAPI is not installed.
+        MissingExtra: If the extra ``serve`` is not installed.
     """
     uvicorn = require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
+    require("prometheus_client", extra="serve")
     from umpteen.serving.app import ENVIRONMENT, from_environment
     from umpteen.serving.engine import stamp_of
     from umpteen.serving.logs import set_up
+    from umpteen.serving.metrics import MULTIPROCESS_VARIABLE
 
     set_up()
     stamp_of(options.run)
     for which in ("read", "change"):
         options.token(which)
     shared = tempfile.mkdtemp(prefix="umpteen-serve-") if options.workers > 1 else None
+    if shared:
+        os.environ[MULTIPROCESS_VARIABLE] = shared  # workers inherit it
     options = dataclasses.replace(options, shared=shared)
     os.environ[ENVIRONMENT] = options.to_json()
     try:
@@ -60,7 +64,7 @@ def serve(options: Options, *, say: Callable[[str], None]) -> None:
         )
         listening = _bind(config)
         host = f"[{options.host}]" if ":" in options.host else options.host
-        say(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
+        log(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
         if shared:
             from umpteen.serving.workers import Workers
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from umpteen.files import atomic_file
 from umpteen.report.charts import LARGE, Line, bar_chart, line_chart
 from umpteen.report.elements import tag
-from umpteen.study.plan import Study
+from umpteen.study.definition import Study
 from umpteen.study.results import Cell
 
 COLOURS = ("#0072b2", "#c75400", "#00835f", "#8250a8", "#6b6b00", "#b0305c", "#444c56", "#5b5fc7")
@@ -63,7 +63,7 @@ Pictures = Iterator[tuple[str, str]]
 
 
 def _epochs(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
-    """Validation metrics over epochs, a line for each switch."""
+    """Return validation metrics over epochs, a line for each switch."""
     against = options.get("against", "epoch")
     for data, preset, group in _groups(cells, options):
         for metric in options.get("metrics", ["P@1", "PSP@5"]):
@@ -80,7 +80,7 @@ def _epochs(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> 
 
 
 def _shares(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
-    """Metrics over the share of labels used, a line for each way to choose them."""
+    """Return metrics over the share of labels used, a line for each way to choose them."""
     by_name = {switch.name: switch for switch in study.switches}
     for data, preset, group in _groups(cells, options):
         placed = [(by_name[c.switch], c) for c in group if by_name[c.switch].share is not None]
@@ -103,7 +103,7 @@ def _shares(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> 
 
 
 def _bins(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
-    """What each frequency bin brings to P@5, a bar for each switch."""
+    """Return what each frequency bin brings to P@5, a bar for each switch."""
     for data, preset, group in _groups(cells, options):
         bars = [
             (cell.switch, f"s{number % len(COLOURS)}", cell.bins(cell.best).tolist())
@@ -115,7 +115,7 @@ def _bins(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pi
 
 
 def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -> Pictures:
-    """C@5 of each preset, a bar for each switch; see ``_bars``."""
+    """Return C@5 of each preset, a bar for each switch; see ``_bars``."""
     metric = options.get("metric", "C@5")
     if metric not in study.metrics:
         return
@@ -135,7 +135,7 @@ def _coverage(study: Study, cells: Sequence[Cell], options: Mapping[str, Any]) -
 
 
 def _bars(groups: Sequence[Mapping[str, float]]) -> tuple[list[Any], list[str]]:
-    """A bar for each switch that all groups have, with its name.
+    """Return a bar for each switch that all groups have, with its name.
 
     Without one, groups that have as many switches as the others are set side by side in their
     order, and else each group's first alone.
@@ -158,7 +158,7 @@ _KINDS = {"epochs": _epochs, "shares": _shares, "bins": _bins, "coverage": _cove
 
 
 def stand_alone(title: str, chart: Markup, names: Sequence[str]) -> str:
-    """A chart as a whole SVG document with its title, its own colours and a legend below it.
+    """Return a chart as a whole SVG document with its title, its own colours and a legend below it.
 
     Args:
         title: Above the chart.
@@ -202,7 +202,7 @@ def _chosen(cells: Sequence[Cell], options: Mapping[str, Any]) -> list[Cell]:
 def _groups(
     cells: Sequence[Cell], options: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, list[Cell]]]:
-    """Cells of one data set and preset together."""
+    """Yield cells of one data set and preset together."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in _chosen(cells, options):
         groups.setdefault((cell.data, cell.preset), []).append(cell)

@@ -11,7 +11,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from umpteen.study.plan import Run, Study
+from umpteen.study.definition import Run, Study
 from umpteen.study.running import run_each
 
 
@@ -22,9 +22,11 @@ def run_at_once(
     jobs: int,
     *,
     device: str = "auto",
-    say: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
-    """``run_each`` in several processes, each of which is handed the next run when it is free.
+    """Run ``run_each`` in several processes.
+
+    Each of which is handed the next run when it is free.
 
     Processes end with this one, however it ends: a run that was under way then continues when the
     same command is given again.
@@ -35,7 +37,7 @@ def run_at_once(
         runs: Of the study.
         jobs: How many processes.
         device: The one that all of them use.
-        say: Told what is being done.
+        log: Called with progress lines.
 
     Returns:
         A sentence for each run that failed, be it because its process ended before its time.
@@ -51,7 +53,7 @@ def run_at_once(
         theirs.close()  # or its end would not be noticed
         workers[ours] = process
     try:
-        return _listen(workers, runs, say)
+        return _listen(workers, runs, log)
     finally:
         for process in workers.values():
             process.terminate()
@@ -59,7 +61,7 @@ def run_at_once(
 
 
 def _listen(
-    workers: dict[Any, SpawnProcess], runs: Sequence[Run], say: Callable[[str], None]
+    workers: dict[Any, SpawnProcess], runs: Sequence[Run], log: Callable[[str], None]
 ) -> list[str]:
     """Hand out runs and pass on what the processes say until all have ended."""
     failed: list[str] = []
@@ -82,8 +84,8 @@ def _listen(
                 continue
             if kind == "failed":
                 failed.append(text)
-            elif kind == "say":
-                say(text)
+            elif kind == "log":
+                log(text)
     left = [runs[number].name for number in numbers]
     return failed + [f"{name}: no process was left to make it" for name in left]
 
@@ -99,10 +101,10 @@ def _work(parent: Connection, study: Study, out: str, runs: Sequence[Run], devic
                 return
             yield number + 1, runs[number]
 
-    def say(text: str) -> None:
-        parent.send(("say", text))
+    def log(text: str) -> None:
+        parent.send(("log", text))
 
-    for sentence in run_each(study, out, handed(), len(runs), device=device, say=say):
+    for sentence in run_each(study, out, handed(), len(runs), device=device, log=log):
         parent.send(("failed", sentence))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.head_names import ENSEMBLE
-from umpteen.study.plan import Study
+from umpteen.study.definition import Study
 from umpteen.study.running import result_file
 
 
@@ -39,15 +39,15 @@ class Cell:
         return tuple(self.results[0]["heads"])
 
     def values(self, head: str, metric: str) -> np.ndarray:
-        """(S,) one value per seed."""
+        """Return (S,) one value per seed."""
         return np.array([result["heads"][head]["metrics"][metric] for result in self.results])
 
     def bins(self, head: str) -> np.ndarray:
-        """(bins,) what each frequency bin brings to P@5, head to tail, mean over seeds."""
+        """Return (bins,) what each frequency bin brings to P@5, head to tail, mean over seeds."""
         return np.array([result["heads"][head]["bins"] for result in self.results]).mean(axis=0)
 
     def curve(self, head: str, metric: str, against: str = "epoch") -> tuple[list, list]:
-        """Validation over epochs or steps, mean over seeds; places that all seeds have.
+        """Return validation over epochs or steps, mean over seeds; places that all seeds have.
 
         Empty for a head that is not validated (the ensemble is fitted at the end).
         """
@@ -62,7 +62,7 @@ class Cell:
 
 
 def read_cells(study: Study, out: str | Path) -> list[Cell]:
-    """The results that are there, in the order of the study.
+    """Return the results that are there, in the order of the study.
 
     One without a metric that the study names by now is missing: the run is to be made again.
 
@@ -85,7 +85,7 @@ def read_cells(study: Study, out: str | Path) -> list[Cell]:
 
 
 def table(study: Study, cells: Sequence[Cell], *, heads: str = "best") -> str:
-    """One Markdown table: mean, and where there are several seeds the standard deviation.
+    """Return one Markdown table: mean, and where there are several seeds the standard deviation.
 
     Args:
         study: Its metrics are the columns.
@@ -110,7 +110,7 @@ def table(study: Study, cells: Sequence[Cell], *, heads: str = "best") -> str:
 
 
 def as_json(study: Study, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The table as values: mean and spread of every metric of every head."""
+    """Return the table as values: mean and spread of every metric of every head."""
     return {
         "name": study.name,
         "runs": len(study.runs()),
@@ -138,11 +138,14 @@ def _mean(cell: Cell, key: str) -> float:
 
 
 def _deviation(values: np.ndarray) -> float | None:
-    """Between seeds; nothing can be said of one."""
+    """Return the standard deviation between seeds; None for one seed."""
     return float(values.std(ddof=1)) if len(values) > 1 else None
 
 
 def mean_and_spread(values: np.ndarray) -> str:
-    """As the table has it: the mean, and the standard deviation where there are several values."""
+    """Format a mean.
+
+    The mean, and the standard deviation where there are several values.
+    """
     deviation = _deviation(values)
     return f"{values.mean():.2f}" + ("" if deviation is None else f" ±{deviation:.2f}")

@@ -29,11 +29,10 @@ from umpteen.evaluation import evaluate
 from umpteen.files import digest, read_json, write_json
 from umpteen.report.history import read_history
 from umpteen.runs import RunFolder
-from umpteen.study.plan import Run, Source, Study
+from umpteen.study.definition import Run, Source, Study
 from umpteen.training.reporters import Reporter
 from umpteen.training.run import train
-
-Say = Callable[[str], None]
+from umpteen.types import Log
 
 
 def run_missing(
@@ -43,7 +42,7 @@ def run_missing(
     device: str = "auto",
     only: str | Sequence[str] = "",
     jobs: int = 1,
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
 ) -> list[str]:
     """Make every run that has no result yet; one that was killed is continued.
@@ -54,7 +53,7 @@ def run_missing(
         device: ``auto``, ``cpu`` or ``cuda``.
         only: Make only runs whose name has this in it, or one of these.
         jobs: Runs at the same time, each in a process of its own.
-        say: Told what is being done.
+        log: Called with progress lines.
         reporters: Makes those who are told of a run's progress, where there is one at a time.
 
     Returns:
@@ -74,10 +73,10 @@ def run_missing(
         if jobs > 1:
             from umpteen.study.jobs import run_at_once  # which knows this file
 
-            return run_at_once(study, out, runs, jobs, device=device, say=say)
+            return run_at_once(study, out, runs, jobs, device=device, log=log)
         numbered = enumerate(runs, 1)
         return list(
-            run_each(study, out, numbered, len(runs), device=device, say=say, reporters=reporters)
+            run_each(study, out, numbered, len(runs), device=device, log=log, reporters=reporters)
         )
 
 
@@ -88,10 +87,10 @@ def run_each(
     total: int,
     *,
     device: str = "auto",
-    say: Say = lambda text: None,
+    log: Log = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
 ) -> Iterator[str]:
-    """``run_missing`` for some runs, with their numbers among all; yields what failed."""
+    """Run some runs, given with their numbers among all; yield what failed."""
     out = Path(out)
     source, data, fingerprint = "", None, ""
     for number, run in numbered:
@@ -101,17 +100,17 @@ def run_each(
                 fingerprint = data_fingerprint(data)
             key = run_key(study, run, data, fingerprint)
             if is_done(out, run, key):
-                say(f"[{number}/{total}] {run.name}: done before")
+                log(f"[{number}/{total}] {run.name}: done before")
                 continue
-            say(f"[{number}/{total}] {run.name}")
+            log(f"[{number}/{total}] {run.name}")
             _run(study, run, data, out, key, device, list(reporters()))
         except UmpteenError as error:
-            say(f"failed: {error}")
+            log(f"failed: {error}")
             yield f"{run.name}: {error}"
 
 
 def load_source(source: Source) -> Dataset:
-    """A study's data set, with a share of its training queries where that is asked for.
+    """Return a study's data set, with a share of its training queries where that is asked for.
 
     The draw is the same for every run, whatever its seed. Whole sets keep their order.
     """
@@ -125,7 +124,10 @@ def load_source(source: Source) -> Dataset:
 
 
 def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
-    """What decides a run's result: its whole settings, its metrics, its data and its encoder."""
+    """Return a digest of everything that decides a run's result.
+
+    Its whole settings, its metrics, its data and its encoder.
+    """
     config = load_config(run.preset, overrides_of(study, run, data))
     about: list[Any] = [dataclasses.asdict(config), list(study.metrics), fingerprint]
     table = resolve_open_settings(config).encoder.table
@@ -139,7 +141,7 @@ def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
 
 
 def data_fingerprint(data: Dataset) -> str:
-    """Of labels, texts, targets and filters of all splits."""
+    """Return a digest of labels, texts, targets and filters of all splits."""
     digest = hashlib.sha256(data.labels.fingerprint.encode())
     for name in sorted(data.splits):
         targets = data[name].targets
@@ -150,7 +152,10 @@ def data_fingerprint(data: Dataset) -> str:
 
 
 def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
-    """The run's settings over its preset, with its seed, and fewer epochs where rows are added."""
+    """Return the run's settings over its preset, with its seed.
+
+    Fewer epochs where rows are added.
+    """
     changes = [*run.settings, f"seed={run.seed}"]
     config = load_config(run.preset, changes)
     switched = any(setting.startswith("train.epochs") for setting in run.switch.settings)
@@ -172,12 +177,12 @@ def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
 
 
 def result_file(out: Path, run: Run) -> Path:
-    """Where a run's result is kept."""
+    """Return where a run's result is kept."""
     return out / "results" / f"{run.name}.json"
 
 
 def is_done(out: Path, run: Run, key: str) -> bool:
-    """Whether the result of this very run is there."""
+    """Return whether the result of this very run is there."""
     file = result_file(out, run)
     return file.is_file() and read_json(file, error=RunError).get("key") == key
 
@@ -253,7 +258,7 @@ def _forget_peak() -> None:
 
 
 def _peak_gib(on_gpu: bool) -> float:
-    """Most GPU memory in tensors, or most memory of the process, since ``_forget_peak``."""
+    """Return most GPU memory in tensors, or most memory of the process, since ``_forget_peak``."""
     if on_gpu:
         return torch.cuda.max_memory_allocated() / 2**30
     with contextlib.suppress(OSError):

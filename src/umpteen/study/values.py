@@ -22,14 +22,14 @@ def require_known(values: Any, known: tuple[str, ...], prefix: str) -> None:
 
 
 def text(values: Mapping[str, Any], key: str, prefix: str) -> str:
-    """A place, which must be there."""
+    """Return a place, which must be there."""
     if not isinstance(values.get(key), str):
         raise ConfigError(f"{prefix}{key} must be text; it names a folder or file")
     return str(values[key])
 
 
 def texts(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """A list of texts, empty where there is none."""
+    """Return a list of texts, empty where there is none."""
     found = values.get(key, [])
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ConfigError(f"{key} must be a list of texts, not {found!r}")
@@ -37,7 +37,7 @@ def texts(values: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def truth(values: Mapping[str, Any], key: str, otherwise: bool) -> bool:
-    """True or false; ``"no"`` is neither, and would be taken for a yes."""
+    """Read a boolean; strings such as ``"no"`` are refused."""
     found = values.get(key, otherwise)
     if not isinstance(found, bool):
         raise ConfigError(f"{key} must be true or false, not {found!r}")
@@ -53,7 +53,7 @@ def number(
     most: float,
     above: float | None = None,
 ) -> float | None:
-    """A number from 0, or above ``above``, to ``most``; None where there is none."""
+    """Return a number from 0, or above ``above``, to ``most``; None where there is none."""
     found = values.get(key)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def number(
 
 
 def file_name(name: str) -> str:
-    """The name, if it can be part of a file's."""
+    """Return the name, if it can be part of a file's."""
     if not _NAME.fullmatch(name) or "--" in name:
         raise ConfigError(
             f"{name!r} cannot be a file's name; use letters, digits, dots and single hyphens"

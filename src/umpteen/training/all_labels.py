@@ -24,7 +24,7 @@ from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
 from umpteen.types import Positives, Ragged
 
-MOST_TOKENS_KEPT = 1 << 25
+MAX_TOKENS_KEPT = 1 << 25
 """Of all label texts, for their plans to be kept on the device: some 20 bytes each."""
 
 
@@ -73,7 +73,7 @@ class AllLabelLoss:
         object.__setattr__(self, "place", np.argsort(rows, kind="stable"))
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
-        """The loss, a scalar; differentiable once."""
+        """Return the loss, a scalar; differentiable once."""
         device = next(model.parameters()).device
         share = dual_share(model, self.losses)
         n = len(batch.queries)
@@ -91,7 +91,10 @@ class AllLabelLoss:
         return total
 
     def _queries(self, model: Model, tokens: Ragged, seed: int) -> Tensor:
-        """This rank's queries, encoded; with a cached gradient where they are more than a chunk."""
+        """Encode this rank's queries.
+
+        With a cached gradient where they are more than a chunk.
+        """
         edges = even_chunks(tokens.offsets, self.chunk_tokens)
         if len(edges) <= 2:
             return self._encode(model, tokens)
@@ -121,13 +124,13 @@ class AllLabelLoss:
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
     def _texts(self, model: Model, chunk: int) -> Ragged:
-        """The label texts of a chunk, planned once where all of them may be kept."""
+        """Return the label texts of a chunk, planned once where all of them may be kept."""
         if chunk in self.kept:
             return self.kept[chunk]
         texts = self.labels.take(self.chunks[chunk])
-        plan = getattr(model.encoder, "plan", None)
-        if plan is not None and self.labels.lengths.sum() <= MOST_TOKENS_KEPT:
-            self.kept[chunk] = texts = replace(texts, plan=plan(texts))
+        layout = getattr(model.encoder, "layout", None)
+        if layout is not None and self.labels.lengths.sum() <= MAX_TOKENS_KEPT:
+            self.kept[chunk] = texts = replace(texts, layout=layout(texts))
         return texts
 
     def _classifier(self, model: Model, batch: Batch, queries: Tensor, *, weight: float) -> Tensor:
@@ -153,14 +156,14 @@ class AllLabelLoss:
         return weight * loss
 
     def _one_gradient(self, model: Model) -> bool:
-        """Whether a block's gradient by the label vectors is all that they get in a step."""
+        """Return whether a block's gradient by the label vectors is all that they get in a step."""
         assert model.label_vectors is not None
         wanted = model.label_vectors.requires_grad and torch.is_grad_enabled()
         learning = model.training and wanted
         return learning and not self.losses.bce and not model.label_dropout.p
 
     def _placed(self, pool: Pool) -> Pool:
-        """The same pairs with labels numbered by where their vectors are."""
+        """Return the same pairs with labels numbered by where their vectors are."""
         pairs = pool.positives
         ignored = np.column_stack([pool.ignored[:, 0], self.place[pool.ignored[:, 1]]])
         positives = Positives(pairs.rows, self.place[pairs.cols], pairs.targets)
@@ -187,7 +190,9 @@ class AllLabelLoss:
 
 
 def even_chunks(offsets: np.ndarray, most: int) -> list[int]:
-    """Where to cut texts, in their order, so that each part has about as many tokens as the others.
+    """Return cuts of texts, in their order.
+
+    So that each part has about as many tokens as the others.
 
     No part has more than ``most``, but for what its last text has beyond it.
 

@@ -20,9 +20,9 @@ from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
 from umpteen.training.batch import Batch, join
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
-from umpteen.training.remembered import Bank
 from umpteen.training.step import Losses, classifier_loss, dual_share
 from umpteen.types import Ragged
 
@@ -39,7 +39,7 @@ class BankLoss:
 
     losses: Losses
     labels: TokenStore
-    bank: Bank
+    bank: EmbeddingBank
     precision: str
     memory_bytes: int | None
     """What a block of scores may take."""
@@ -48,7 +48,7 @@ class BankLoss:
     """What the factors of scores are rounded to, where that is not ``precision``."""
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
-        """The loss, a scalar; differentiable once, and before the next call."""
+        """Return the loss, a scalar; differentiable once, and before the next call."""
         if self.ranks.world > 1:
             return self._on_ranks(model, batch)
         share = dual_share(model, self.losses)
@@ -90,7 +90,10 @@ class BankLoss:
         return at_least_float32(encoded)
 
     def _own(self, batch: Batch) -> LabelShard:
-        """Which of the pool's labels with text are this rank's, by their place in the pool."""
+        """Return the pool's labels with text that belong to this rank.
+
+        By their place in the pool.
+        """
         assert batch.label_rows is not None
         bounds = np.searchsorted(batch.label_rows, self.ranks.bounds(len(self.labels)))
         return self.ranks.part(bounds)
@@ -103,7 +106,7 @@ class BankLoss:
             self.bank.fill(self._encode_labels(model, shards.own))
         own = self._own(batch)
         rows = batch.label_rows[own.start : own.stop] - shards.own.start
-        labels = self.bank.remember(to_device(rows, fresh.device), fresh)
+        labels = self.bank.update(to_device(rows, fresh.device), fresh)
         return streamed_loss(
             self.losses.dual,
             self.losses.reduction,

@@ -14,9 +14,8 @@ from umpteen.data.pool import AllLabels, Pool, PoolSource
 from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.training.mixup import Mix, Mixing
-from umpteen.types import Ragged
+from umpteen.types import Ragged, RowIndices
 
-Rows = NDArray[np.int64]
 THREAD_NAME = "umpteen-batches"
 
 
@@ -24,14 +23,14 @@ THREAD_NAME = "umpteen-batches"
 class Batch:
     """What one step sees."""
 
-    queries: Rows
+    queries: RowIndices
     """(B,) rows of the training queries."""
     tokens: Ragged
     """The queries' tokens, then those of the pool's first ``n_text`` labels."""
     pool: Pool
     ready: Any = None
     """The CUDA event after which tensors made on another stream are there; None for none."""
-    label_rows: Rows | None = None
+    label_rows: RowIndices | None = None
     """(n_text,) rows of the labels whose tokens are here, ascending, on the host; None for none."""
     everything: Pool | None = None
     """Every pair of these queries among all labels, on the host, where the loss needs it."""
@@ -73,8 +72,8 @@ class BatchMaker:
         self.negatives: NDArray[Any] | None = None
         """(N, H) mined hard negatives of each query, -1 where there is none."""
 
-    def make(self, queries: Rows, step: int) -> Batch:
-        """The batch of these queries at this step."""
+    def make(self, queries: RowIndices, step: int) -> Batch:
+        """Return the batch of these queries at this step."""
         rng = np.random.default_rng(step_seed(self._seed, step))
         negatives = None if self.negatives is None else self.negatives[queries]
         pool = self._pools.build(queries, rng, negatives)
@@ -88,29 +87,37 @@ class BatchMaker:
         everything = None if self._everything is None else self._everything.pairs(queries)
         return Batch(queries, tokens, pool, None, label_rows, everything, mix)
 
-    def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
-        """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""
-        return made_ahead(self.make, plan, start=start, first_step=first_step)
+    def make_ahead(
+        self, batch_rows: Sequence[RowIndices], *, start: int, first_step: int
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch from position ``start``; a thread keeps two ready."""
+        return made_ahead(self.make, batch_rows, start=start, first_step=first_step)
 
 
 def made_ahead(
-    make: Callable[[Rows, int], Batch], plan: Sequence[Rows], *, start: int, first_step: int
+    make: Callable[[RowIndices, int], Batch],
+    batch_rows: Sequence[RowIndices],
+    *,
+    start: int,
+    first_step: int,
 ) -> Generator[Batch, None, None]:
-    """``make`` of every entry of a plan from ``start`` on, by a thread that keeps two ready."""
+    """Call ``make`` for the batches from ``start`` on; a thread keeps two ready."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME) as worker:
         waiting: list[Future[Batch]] = []
-        for ahead in range(start, min(start + 2, len(plan))):
-            waiting.append(worker.submit(make, plan[ahead], first_step + ahead - start))
-        for position in range(start, len(plan)):
+        for ahead in range(start, min(start + 2, len(batch_rows))):
+            waiting.append(worker.submit(make, batch_rows[ahead], first_step + ahead - start))
+        for position in range(start, len(batch_rows)):
             following = position + 2
             batch = waiting.pop(0).result()
-            if following < len(plan):
-                waiting.append(worker.submit(make, plan[following], first_step + following - start))
+            if following < len(batch_rows):
+                waiting.append(
+                    worker.submit(make, batch_rows[following], first_step + following - start)
+                )
             yield batch
 
 
 def join(first: Ragged, second: Ragged) -> Ragged:
-    """The texts of both, one after the other."""
+    """Return the texts of both, one after the other."""
     return Ragged(
         np.concatenate([first.ids, second.ids]),
         np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]]),

@@ -24,8 +24,8 @@ from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.data.tokens_on_device import TokensOnDevice
 from umpteen.data.transfer import to_device_together
-from umpteen.training.batch import Batch, Rows, join, made_ahead
-from umpteen.types import Ragged
+from umpteen.training.batch import Batch, join, made_ahead
+from umpteen.types import Ragged, RowIndices
 
 TABLE_BYTES = 2 << 30
 """What targets, token ids and mined negatives may each take on the device; what does not fit stays
@@ -35,7 +35,7 @@ on the host."""
 def fits_device(
     targets: sp.csr_matrix, filters: NDArray[Any], table_bytes: int = TABLE_BYTES
 ) -> bool:
-    """Whether the entries of a ``DevicePoolBuilder`` may lie on the device."""
+    """Return whether the entries of a ``DevicePoolBuilder`` may lie on the device."""
     return 8 * (targets.nnz + len(filters)) <= table_bytes
 
 
@@ -52,7 +52,7 @@ class DeviceBatchMaker:
         seed: The run's seed.
         encode_labels: Whether the batch carries the tokens of its pool's labels.
         everything: Finds the pairs among all labels, where a loss needs them beside the pool.
-        plan: The encoder's own, if it has one: it then gets the tokens on the host.
+        layout: The encoder's own, if it has one: it then gets the tokens on the host.
         table_bytes: See ``TABLE_BYTES``.
     """
 
@@ -66,14 +66,14 @@ class DeviceBatchMaker:
         seed: int,
         encode_labels: bool,
         everything: AllLabels | None = None,
-        plan: Callable[[Ragged], Any] | None = None,
+        layout: Callable[[Ragged], Any] | None = None,
         table_bytes: int = TABLE_BYTES,
     ) -> None:
         self._stores = (queries, labels) if encode_labels else (queries,)
         self._tokens = None
-        if plan is None:
-            self._tokens = TokensOnDevice(self._stores, device, most_bytes=table_bytes)
-        self._plan = plan
+        if layout is None:
+            self._tokens = TokensOnDevice(self._stores, device, max_bytes=table_bytes)
+        self._layout = layout
         self._pools: Any = pools
         self._device = device
         self._seed = seed
@@ -103,19 +103,21 @@ class DeviceBatchMaker:
             self._negatives = torch.from_numpy(np.array(given)).to(self._device)
         self._follow_training()
 
-    def make(self, queries: Rows, step: int) -> Batch:
-        """The batch of these queries at this step, for the caller's stream."""
+    def make(self, queries: RowIndices, step: int) -> Batch:
+        """Return the batch of these queries at this step, for the caller's stream."""
         return self._taken_over(self._make(queries, step))
 
-    def make_ahead(self, plan: Sequence[Rows], *, start: int, first_step: int) -> Iterator[Batch]:
-        """The batches of an epoch's plan from position ``start``; a thread keeps two ready."""
-        made = made_ahead(self._make, plan, start=start, first_step=first_step)
+    def make_ahead(
+        self, batch_rows: Sequence[RowIndices], *, start: int, first_step: int
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch from position ``start``; a thread keeps two ready."""
+        made = made_ahead(self._make, batch_rows, start=start, first_step=first_step)
         with contextlib.closing(made):  # its thread ends with this, whoever still looks at it
             for batch in made:
                 yield self._taken_over(batch)
 
-    def _make(self, queries: Rows, step: int) -> Batch:
-        """The batch, to be used only after its event, if it has one."""
+    def _make(self, queries: RowIndices, step: int) -> Batch:
+        """Return the batch, to be used only after its event, if it has one."""
         with torch.no_grad(), self._own_stream():
             draws = self._draws.seeded(step_seed(self._seed, step))
             pool: Pool = self._pools.build(queries, draws, self._negatives_of(queries))
@@ -131,14 +133,14 @@ class DeviceBatchMaker:
         everything = None if self._everything is None else self._everything.pairs(queries)
         return Batch(queries, tokens, pool, ready, label_rows, everything)
 
-    def _tokens_of(self, rows: list[Rows]) -> Ragged:
-        """The tokens of these rows of the stores, one store after the other."""
+    def _tokens_of(self, rows: list[RowIndices]) -> Ragged:
+        """Return the tokens of these rows of the stores, one store after the other."""
         if self._tokens is not None:
             return self._tokens.take(list(enumerate(rows)))
-        assert self._plan is not None
+        assert self._layout is not None
         parts = [store.take(some) for store, some in zip(self._stores, rows, strict=True)]
         tokens = functools.reduce(join, parts)
-        return dataclasses.replace(tokens, plan=self._plan(tokens))
+        return dataclasses.replace(tokens, layout=self._layout(tokens))
 
     def _taken_over(self, batch: Batch) -> Batch:
         """Let the caller's stream wait for the batch; the caller itself does not."""
@@ -149,7 +151,7 @@ class DeviceBatchMaker:
                 tensor.record_stream(here)
         return batch
 
-    def _negatives_of(self, queries: Rows) -> Any:
+    def _negatives_of(self, queries: RowIndices) -> Any:
         if self._negatives is None:
             return None
         if not isinstance(self._negatives, Tensor):
@@ -160,13 +162,13 @@ class DeviceBatchMaker:
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _follow_training(self) -> None:
-        """What the training stream was told to copy must be there before batches are made."""
+        """Make the batch stream wait for copies that the training stream has queued."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
 
 def _tensors(part: Any) -> Iterator[Tensor]:
-    """All tensors in a batch, a plan, or whatever these are made of."""
+    """Yield all tensors in a batch, a layout, or whatever these are made of."""
     if isinstance(part, Tensor):
         yield part
     elif dataclasses.is_dataclass(part):

@@ -88,7 +88,7 @@ class Checkpoints:
         return folder
 
     def exist(self) -> bool:
-        """Whether there is any checkpoint, whole or not."""
+        """Return whether there is any checkpoint, whole or not."""
         return bool(self._all())
 
     def restore(self, loop: Loop) -> Path:
@@ -193,7 +193,7 @@ class Checkpoints:
         return self._ranks.rows_to_first(own, self._ranks.bounds(n_labels))
 
     def _weights(self, loop: Loop) -> dict[str, Tensor]:
-        """All weights on the host; of use on the first rank alone."""
+        """Return all weights on the host; of use on the first rank alone."""
         weights = {}
         for name, value in loop.model.state_dict().items():
             found = self._all_rows(value, loop.model.n_labels) if name == TABLE else value.cpu()
@@ -202,7 +202,7 @@ class Checkpoints:
         return weights
 
     def _moments(self, loop: Loop) -> dict[str, Tensor]:
-        """The optimizers' states as flat names: ``0.12.exp_avg`` is exp_avg of parameter 12.
+        """Return the optimizers' states as flat names: ``0.12.exp_avg`` is exp_avg of parameter 12.
 
         Of use on the first rank alone.
         """
@@ -220,7 +220,10 @@ class Checkpoints:
         return flat
 
     def _bank(self, loop: Loop) -> Tensor | None:
-        """What is remembered of all labels, on the first rank; None where there is nothing."""
+        """Return the embedding bank of all labels, on the first rank.
+
+        None where there is nothing.
+        """
         if loop.bank is None or loop.bank.vectors is None:
             return None
         return self._all_rows(loop.bank.vectors, loop.model.n_labels)
@@ -255,7 +258,7 @@ class Checkpoints:
 
 
 def _table_index(loop: Loop, optimizer: torch.optim.Optimizer) -> int | None:
-    """Where the label table is among an optimizer's parameters."""
+    """Return where the label table is among an optimizer's parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     places = [i for i, p in enumerate(parameters) if p is loop.model.label_vectors]
     return places[0] if places else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +31,9 @@ from umpteen.registry import resolve
 from umpteen.runs import RunFolder
 from umpteen.training.cross_validation import cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
-from umpteen.training.prepare import default_cache, training_splits, with_told_propensity
+from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
+from umpteen.types import Log
 
-Log = Callable[[str], None]
 LEARNING_SHARE = 0.6
 """Of the seconds of the whole fit, for what retrievers learn."""
 EXAMPLES_SEED = 0x3E3
@@ -71,7 +70,7 @@ def fit_ensemble_of_run(
     if not again and (settings.ensemble.enabled == "off" or _fitted(folder)):
         return None
     started = time.monotonic()
-    dataset = training_splits(with_told_propensity(data, settings), settings)
+    dataset = training_splits(with_configured_propensity(data, settings), settings)
     predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
     predictor, stored = with_retrievers(folder, predictor, dataset, settings, log=log)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
@@ -93,6 +92,9 @@ def fit_ensemble_of_run(
     if found is not None:
         seconds = settings.ensemble.seconds - (time.monotonic() - started)
         model = fit_variants(*found, settings=settings, seconds=seconds, log=log)
+        # Cross-validation fits on the models of folds; the weights are for the run's own model.
+        own = stored.model
+        model = replace(model, model=own.model, propensity=own.propensity)
         stored = replace(stored, model=model)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)

@@ -35,7 +35,7 @@ class FrozenLoss:
     encoded: Tensor | None = field(default=None, init=False)
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
-        """The loss, a scalar."""
+        """Return the loss, a scalar."""
         if self.encoded is None:
             self.encoded = self._encode_all(model)
         queries = self.encoded[to_device(batch.queries, self.encoded.device)]  # (B, encoder.dim)

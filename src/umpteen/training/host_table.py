@@ -75,7 +75,7 @@ class HostTable:
         return self._device.type == "cuda"
 
     def ahead(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches, each with its rows on the device while it is out.
+        """Yield the same batches, each with its rows on the device while it is out.
 
         The caller takes a step and calls ``leave`` before it asks for the next one.
         """

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that is granted between two steps. No training here."""
+"""Turn SIGINT and SIGTERM into an event that the training loop checks between steps."""
 
 from __future__ import annotations
 

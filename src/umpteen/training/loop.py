@@ -19,11 +19,11 @@ from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.host_table import HostTable
 from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
-from umpteen.training.remembered import Bank
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Position:
     epoch: int = 0
     """The epoch under way, from 0."""
     batch: int = 0
-    """The next batch of that epoch's plan."""
+    """The next batch of that epoch."""
     step: int = 0
     """Steps taken."""
     refresh_epoch: int = -1
@@ -98,7 +98,7 @@ class LossWatch:
         self._waiting.append((loss, event, batch, info))
 
     def arrived(self) -> list[StepInfo]:
-        """The infos whose losses are here."""
+        """Return the infos whose losses are here."""
         infos = []
         while self._waiting:
             event = self._waiting[0][1]
@@ -108,7 +108,7 @@ class LossWatch:
         return infos
 
     def drain(self) -> list[StepInfo]:
-        """All infos, waiting for the device."""
+        """Return all infos, waiting for the device."""
         infos = []
         while self._waiting:
             infos.append(self._pop())
@@ -164,7 +164,7 @@ class Loop:
     ranks: Ranks = ONE_RANK
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
-    bank: Bank | None = None
+    bank: EmbeddingBank | None = None
     """Remembered label vectors, where the loss needs them; part of a checkpoint."""
     host: HostTable | None = None
     """Lends the label vectors, where they are in host memory."""
@@ -190,11 +190,11 @@ class Loop:
             self.host.settle()
 
     def epochs_done(self) -> float:
-        """The exact progress, in epochs."""
+        """Return the exact progress, in epochs."""
         at = self.position
         if not at.batch:
             return float(at.epoch)
-        return at.epoch + at.batch / (self.n_batches or len(self.plan()))
+        return at.epoch + at.batch / (self.n_batches or len(self.batch_rows()))
 
     def ticks(self) -> Iterator[Tick]:
         """Train from the position to the end, one tick per step.
@@ -207,8 +207,8 @@ class Loop:
             while self.position.epoch < self.n_epochs:
                 yield from self._epoch()
 
-    def plan(self) -> list[Any]:
-        """The batches of the epoch under way."""
+    def batch_rows(self) -> list[Any]:
+        """Return the batches of the epoch under way."""
         epoch = self.position.epoch
         size = self.cluster_size(epoch)
         if self.refreshed is None or not self.clustered or size == 1:
@@ -228,17 +228,17 @@ class Loop:
             at.refresh_epoch = at.epoch
             self.keep_refresh(self.refreshed, at.epoch)
         self.maker.negatives = None if self.refreshed is None else self.refreshed.negatives
-        plan = self.plan()
-        self.n_batches = len(plan)
+        batch_rows = self.batch_rows()
+        self.n_batches = len(batch_rows)
         self.model.train()
-        batches = self.maker.make_ahead(plan, start=at.batch, first_step=at.step)
+        batches = self.maker.make_ahead(batch_rows, start=at.batch, first_step=at.step)
         for batch in batches if self.host is None else self.host.ahead(batches):
-            done = at.epoch - self.first_epoch + (at.batch + 1) / len(plan)
+            done = at.epoch - self.first_epoch + (at.batch + 1) / len(batch_rows)
             progress = done / (self.n_epochs - self.first_epoch)
             self._step(batch, schedule(progress, self.warmup, self.fall))
             at.step += 1
             at.batch += 1
-            if at.batch < len(plan):
+            if at.batch < len(batch_rows):
                 yield Tick(self.watch.arrived(), epoch_done=False)
         at.epoch += 1
         at.batch = 0

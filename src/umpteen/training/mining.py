@@ -65,7 +65,10 @@ def mine(
 def _own_pairs(
     targets: sp.csr_matrix, filters: NDArray[np.int64], start: int, size: int
 ) -> NDArray[np.int64]:
-    """(M, 2) pairs (query counted from the start, label) of a block; none beyond the last query."""
+    """Return (M, 2) pairs (query counted from the start, label) of a block.
+
+    None beyond the last query.
+    """
     offsets = targets.indptr[start : start + size + 1]
     if len(offsets) < 2:
         return np.empty((0, 2), np.int64)

@@ -25,15 +25,15 @@ class Mix:
 
     partners: NDArray[np.int64]
     """(B,) rows among the batch's encoded texts: its queries, then its pool's labels."""
-    shares: NDArray[np.float32]
+    weights: NDArray[np.float32]
     """(B,) how much of a query stays; the rest is its partner's."""
 
     def vectors(self, encoded: Tensor) -> Tensor:
-        """Encoded texts (B + n_text, E) to mixed queries (B, E)."""
+        """Return encoded texts (B + n_text, E) to mixed queries (B, E)."""
         n = len(self.partners)
-        shares = to_device(self.shares, encoded.device).unsqueeze(1)
+        weights = to_device(self.weights, encoded.device).unsqueeze(1)
         partners = encoded[to_device(self.partners, encoded.device)]
-        return shares * encoded[:n] + (1 - shares) * partners
+        return weights * encoded[:n] + (1 - weights) * partners
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,21 @@ class Mixing:
     alpha: float
 
     def __call__(self, pool: Pool, n_queries: int, rng: np.random.Generator) -> tuple[Pool, Mix]:
-        """The pool with mixed positives, and what to do with the vectors.
+        """Return the pool with mixed positives, and what to do with the vectors.
 
         A pair that counts neither way for a query or for its partner counts neither way.
         """
-        shares = rng.beta(self.alpha, self.alpha, n_queries).astype(np.float32)
+        weights = rng.beta(self.alpha, self.alpha, n_queries).astype(np.float32)
         pairs = pool.positives
         rows, cols = [pairs.rows], [pairs.cols]
-        targets = [pairs.targets * shares[pairs.rows]]
+        targets = [pairs.targets * weights[pairs.rows]]
         ignored = pool.ignored
         if self.kind == "mixup":
             partners = rng.permutation(n_queries)
             holder = np.argsort(partners)  # whose partner each query is
             rows.append(holder[pairs.rows])
             cols.append(pairs.cols)
-            targets.append(pairs.targets * (1 - shares[rows[1]]))
+            targets.append(pairs.targets * (1 - weights[rows[1]]))
             theirs = np.column_stack([holder[ignored[:, 0]], ignored[:, 1]])
             ignored = np.unique(np.concatenate([ignored, theirs]), axis=0)
         elif pool.n_text:
@@ -72,14 +72,14 @@ class Mixing:
             partners = n_queries + labels
             rows.append(np.arange(n_queries))
             cols.append(labels)
-            targets.append(1 - shares)
+            targets.append(1 - weights)
         else:  # nothing to mix with
-            partners, shares = np.arange(n_queries), np.ones_like(shares)
+            partners, weights = np.arange(n_queries), np.ones_like(weights)
         positives = _merged(
             np.concatenate(rows), np.concatenate(cols), np.concatenate(targets), ignored, pool
         )
         mixed = Pool(pool.labels, pool.n_text, positives, ignored)
-        return mixed, Mix(partners.astype(np.int64), shares)
+        return mixed, Mix(partners.astype(np.int64), weights)
 
 
 def _merged(
@@ -89,7 +89,7 @@ def _merged(
     ignored: NDArray[np.int64],
     pool: Pool,
 ) -> Positives:
-    """Each pair once with the sum of its targets; ignored pairs and targets of 0 are out."""
+    """Return each pair once with the sum of its targets; ignored pairs and targets of 0 are out."""
     width = len(pool.labels)
     keys, place = np.unique(rows * width + cols, return_inverse=True)
     sums = np.bincount(place, weights=targets, minlength=len(keys)).astype(np.float32)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from umpteen.compute.sharding import Ranks
 from umpteen.model.model import Model
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.refresh import Refreshed
-from umpteen.training.remembered import Bank
 from umpteen.types import Ragged
 
 
@@ -50,16 +50,19 @@ def whole_table(model: Model, ranks: Ranks) -> Iterator[None]:
 
 
 def shared_parameters(model: Model) -> list[torch.nn.Parameter]:
-    """What every rank holds in whole and updates alike: all but the label table."""
+    """Return the parameters that every rank holds in whole: all but the label table."""
     return [p for p in model.parameters() if p.requires_grad and p is not model.label_vectors]
 
 
 def refresh_on_first(
     refresh: Callable[[Model, int], Refreshed],
     ranks: Ranks,
-    bank: Bank | None = None,
+    bank: EmbeddingBank | None = None,
 ) -> Callable[[Model, int], Refreshed]:
-    """A refresh that the first rank makes and all ranks use; each then fills its own bank anew."""
+    """Return a refresh that the first rank makes and all ranks use.
+
+    Each then fills its own bank anew.
+    """
     if ranks.world == 1:
         return refresh
 
@@ -76,7 +79,10 @@ def refresh_on_first(
 
 
 def used_heads(model: Model, dual_share: float) -> list[Callable[[Tensor], Tensor]]:
-    """The heads that a loss with this weight of the dual one needs, dual before classifier."""
+    """Return the heads that a loss with this weight of the dual one needs.
+
+    Dual before classifier.
+    """
     both = (("dual", model.dual, dual_share > 0), ("classifier", model.classifier, dual_share < 1))
     return [head for name, head, counts in both if counts and name in model.heads]
 
@@ -88,7 +94,7 @@ def gathered_queries(
     n: int,
     ranks: Ranks,
 ) -> list[Tensor]:
-    """Each head's vectors of the whole batch, from every rank's encoded part of it.
+    """Return each head's vectors of the whole batch, from every rank's encoded part of it.
 
     One gathering for all heads: then all ranks meet in backward once, and in no other order.
 
@@ -114,7 +120,7 @@ def gathered_queries(
 
 
 def some_texts(tokens: Ragged, start: int, stop: int) -> Ragged:
-    """The texts start .. stop - 1.
+    """Return the texts start .. stop - 1.
 
     Example:
         >>> found = some_texts(Ragged(np.array([7, 8, 9]), np.array([0, 1, 3])), 1, 2)

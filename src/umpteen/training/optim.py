@@ -122,7 +122,7 @@ def step_in_blocks(optimizer: RowAdamW, table: nn.Parameter) -> ApplyBlock:
 
 
 def schedule(progress: float, warmup: float, fall: str = "cosine") -> float:
-    """The learning rate's factor at a share of the run: linear rise, then a fall to zero.
+    """Return the learning rate's factor at a share of the run: linear rise, then a fall to zero.
 
     Args:
         progress: The share of the run.

@@ -35,7 +35,7 @@ class PoolLossOnRanks:
     ranks: Ranks
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
-        """The loss, a scalar; differentiable once. The seed is not needed."""
+        """Return the loss, a scalar; differentiable once. The seed is not needed."""
         share = dual_share(model, self.losses)
         heads = used_heads(model, share)
         queries, labels = self._encode(model, batch)
@@ -48,7 +48,7 @@ class PoolLossOnRanks:
         return total
 
     def _encode(self, model: Model, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-        """This rank's queries and label texts, encoded in one go; None for none."""
+        """Return this rank's queries and label texts, encoded in one go; None for none."""
         n = len(batch.queries)
         part = self.ranks.shard(n)
         tokens = some_texts(batch.tokens, part.start, part.stop)
@@ -73,7 +73,10 @@ class PoolLossOnRanks:
         return stream(losses.dual, losses.reduction, losses.dual_forward)
 
     def classifier(self, model: Model, pool: Pool, queries: Tensor) -> Tensor:
-        """L_C of the whole batch's queries, (B, D): each rank has its own labels of the pool."""
+        """Return L_C of the whole batch's queries, (B, D).
+
+        Each rank has its own labels of the pool.
+        """
         # By label row, so that the labels of a rank are together, in the order of the ranks.
         order = np.argsort(pool.labels, kind="stable")
         place = np.argsort(order, kind="stable")

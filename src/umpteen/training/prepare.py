@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config import RunConfig
-from umpteen.data.augment.graph import GraphOptions, now_and_then
+from umpteen.data.augment.graph import GraphOptions, throttled
 from umpteen.data.augment.rows import Augmented, augment
 from umpteen.data.augment.synonyms import replace_words
 from umpteen.data.dataset import Dataset, Propensity, Split, hold_out_validation
@@ -23,8 +22,7 @@ from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
 from umpteen.training.mixup import KINDS
-
-Say = Callable[[str], None]
+from umpteen.types import Log
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,8 @@ def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
     return held
 
 
-def with_told_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
-    """The data with the propensity constants of the settings, where they say any."""
+def with_configured_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
+    """Return the data with the propensity constants of the settings, where they say any."""
     a, b = config.data.propensity_a, config.data.propensity_b
     if a is None or b is None:
         return dataset
@@ -67,7 +65,7 @@ def with_told_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
 
 
 def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
-    """(N,) for each query that is trained on, its row in the user's own train split.
+    """Return (N,) for each query that is trained on, its row in the user's own train split.
 
     Args:
         dataset: The user's data, before validation was held out.
@@ -84,7 +82,7 @@ def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
 
 
 def _kept_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
-    """The rows of the user's train split that are not held out."""
+    """Return the rows of the user's train split that are not held out."""
     train = dataset["train"]
     if "validation" in dataset:
         return np.arange(len(train))
@@ -97,16 +95,18 @@ def _kept_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
 
 def _hold_out(dataset: Dataset, config: RunConfig) -> Dataset:
     part = config.validation
-    return hold_out_validation(dataset, share=part.share, most=part.most, seed=config.seed)
+    return hold_out_validation(
+        dataset, share=part.share, max_queries=part.max_queries, seed=config.seed
+    )
 
 
 def all_texts(dataset: Dataset, which: str) -> chain[str]:
-    """Training and label texts, one after the other."""
+    """Return training and label texts, one after the other."""
     return chain(dataset["train"].texts(which), dataset.labels.encoder_texts(which))
 
 
 def prepare(
-    dataset: Dataset, config: RunConfig, tokenizer: Any, *, cache: Path, say: Say
+    dataset: Dataset, config: RunConfig, tokenizer: Any, *, cache: Path, log: Log
 ) -> Prepared:
     """Tokenize what training and validation read.
 
@@ -115,17 +115,17 @@ def prepare(
         config: The run's settings.
         tokenizer: The encoder's.
         cache: Where token stores are kept between runs.
-        say: Told what is being done.
+        log: Called with progress lines.
 
     Returns:
         The prepared data.
     """
     which = config.data.text
     kept = tokens_in_chunks(tokenizer, config.data.max_tokens, config.data.chunks)
-    train = augmented(dataset, config, say=say).split
+    train = augmented(dataset, config, log=log).split
 
     def store(texts: list[str], what: str) -> TokenStore:
-        say(f"tokens of {len(texts):,} {what}")
+        log(f"tokens of {len(texts):,} {what}")
         return tokenize(texts, tokenizer, max_tokens=kept, folder=cache)
 
     queries = store(train.texts(which), "training queries")
@@ -146,13 +146,13 @@ def prepare(
     return Prepared(dataset, train, tokenizer, queries, labels, validation, fingerprint)
 
 
-def augmented(dataset: Dataset, config: RunConfig, *, say: Say = lambda text: None) -> Augmented:
-    """The rows to train on; the train split as it is where settings name no augmentation.
+def augmented(dataset: Dataset, config: RunConfig, *, log: Log = lambda text: None) -> Augmented:
+    """Return the rows to train on; the train split as it is where settings name no augmentation.
 
     Args:
         dataset: From ``training_splits``.
         config: The run's settings.
-        say: Told what is being done.
+        log: Called with progress lines.
 
     Returns:
         Rows with their sources; a pure function of the arguments.
@@ -161,7 +161,7 @@ def augmented(dataset: Dataset, config: RunConfig, *, say: Say = lambda text: No
     if part.method == "none" or part.method in KINDS:
         return Augmented(train, np.arange(len(train)))
     if part.method == "synonyms":
-        say("synonyms of the words of training queries")
+        log("synonyms of the words of training queries")
         return _with_synonyms(train, part.word_share, config.seed)
     found = augment(
         train,
@@ -172,21 +172,21 @@ def augmented(dataset: Dataset, config: RunConfig, *, say: Say = lambda text: No
         order=part.order,
         options=GraphOptions(
             delta=part.delta,
-            most_positives=part.most_positives,
-            most_queries=part.most_queries,
+            max_positives=part.max_positives,
+            max_queries=part.max_queries,
             walk_steps=part.walk_steps,
             restart=part.restart,
             seed=config.seed,
         ),
-        tell=now_and_then(say, "label rows with targets"),
+        progress=throttled(log, "label rows with targets"),
     )
     for sentence in found.sentences():
-        say(sentence)
+        log(sentence)
     return found
 
 
 def _with_synonyms(train: Split, share: float, seed: int) -> Augmented:
-    """Each query, then each query with other words and the same targets and filter pairs."""
+    """Return each query, then each query with other words and the same targets and filter pairs."""
     from umpteen.model.frugal.tables import static_word_vectors
 
     titles, contents = replace_words(
@@ -205,7 +205,7 @@ def _with_synonyms(train: Split, share: float, seed: int) -> Augmented:
 
 
 def default_cache() -> Path:
-    """Where token stores are kept unless told otherwise: the user's cache folder."""
+    """Return where token stores are kept unless told otherwise: the user's cache folder."""
     base = os.environ.get("UMPTEEN_CACHE") or os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base else Path.home() / ".cache"
     return root / "umpteen" / "tokens"

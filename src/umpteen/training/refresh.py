@@ -128,7 +128,7 @@ class Refresher:
 
 
 def _without_zeros(vectors: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Random vectors where there are none yet.
+    """Return random vectors where there are none yet.
 
     Label vectors that start from zeros are equally near to every query. Ties go to the smaller
     row, so all queries would get the same few negatives; like this they get random ones.
@@ -142,7 +142,7 @@ def _without_zeros(vectors: torch.Tensor, generator: torch.Generator) -> torch.T
 
 
 def _query_head(model: Model) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The head whose vectors are clustered and searched with."""
+    """Return the head whose vectors are clustered and searched with."""
     if model.dual_head is not None:
         return model.dual
     return lambda encoded: torch.nn.functional.normalize(model.classifier(encoded), dim=1)

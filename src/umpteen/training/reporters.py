@@ -16,39 +16,39 @@ from umpteen.training.loop import StepInfo
 class Reporter(Protocol):
     """Somebody who wants to know."""
 
-    def say(self, text: str) -> None:
-        """A line about what is being done."""
+    def log(self, text: str) -> None:
+        """Receive a progress line."""
 
     def start(self, n_epochs: int, epoch: float) -> None:
-        """Training begins, or continues, at this many epochs."""
+        """Receive the start of training, or of its continuation, at this many epochs."""
 
     def step(self, info: StepInfo, epoch: float) -> None:
-        """A step's numbers have arrived; ``epoch`` is the exact progress."""
+        """Receive the numbers of a step; ``epoch`` is the exact progress."""
 
     def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
-        """The model was validated after this many epochs."""
+        """Receive the validation metrics after this many epochs."""
 
     def close(self) -> None:
-        """The run ends, for whatever reason."""
+        """Receive the end of the run, for whatever reason."""
 
 
 class Silent:
     """Tells nobody; the base of reporters that care for some events only."""
 
-    def say(self, text: str) -> None:
-        """Nothing."""
+    def log(self, text: str) -> None:
+        """Do nothing."""
 
     def start(self, n_epochs: int, epoch: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self, info: StepInfo, epoch: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class StepLog(Silent):
@@ -121,8 +121,8 @@ class Terminal(Silent):
         self._since = 0.0
         self._speed = 0.0
 
-    def say(self, text: str) -> None:
-        """A line above the bar."""
+    def log(self, text: str) -> None:
+        """Print a line above the progress bar."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def start(self, n_epochs: int, epoch: float) -> None:
@@ -160,7 +160,7 @@ class Terminal(Silent):
         """Print the head that counts."""
         head, values = list(metrics.items())[-1]
         numbers = "  ".join(f"{name} {value:5.2f}" for name, value in values.items())
-        self.say(f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}")
+        self.log(f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}")
 
     def close(self) -> None:
         """Take the bar away."""

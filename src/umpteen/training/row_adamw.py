@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from umpteen.compute.row_codes import rounding_key
+from umpteen.compute.quantization import rounding_key
 from umpteen.compute.row_update import RowTable, StepNumbers, update_rows_
 
 ROWS_AT_ONCE = 1 << 16
@@ -30,8 +30,8 @@ class RowAdamW(torch.optim.Optimizer):
     updated exactly as by ``torch.optim.AdamW``.
 
     A table may be float32 (or float64), or bfloat16 with stochastic rounding; its moments float32
-    or 8-bit codes (``compute/row_codes.py``). The arithmetic in between is float32 at least. On a
-    GPU one kernel does it all.
+    or 8-bit codes (``compute/quantization.py``). The arithmetic in between is float32 at least. On
+    a GPU one kernel does it all.
 
     Args:
         params: Parameters or groups; gradients are sparse with one sparse dimension, or dense.
@@ -104,13 +104,13 @@ class RowAdamW(torch.optim.Optimizer):
         update_rows_(self.table(parameter), rows, values, self.numbers(parameter), ids=ids)
 
     def table(self, parameter: Tensor) -> RowTable:
-        """The parameter with its moments."""
+        """Return the parameter with its moments."""
         state = self._state(parameter)
         parts = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         return RowTable(parameter.detach(), **parts)
 
     def numbers(self, parameter: Tensor) -> StepNumbers:
-        """What is the same for all rows of the step begun last."""
+        """Return the numbers that all rows of the current step share."""
         group = self._group(parameter)
         step = self._state(parameter)["step"]
         return StepNumbers(
@@ -150,7 +150,9 @@ class RowAdamW(torch.optim.Optimizer):
 
 
 def _pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows that have a gradient, (R,), and their gradients, (R, D); equal rows have equal ones.
+    """Yield the rows that have a gradient, (R,), and their gradients, (R, D).
+
+    Equal rows have equal ones.
 
     A dense gradient (an objective over all labels) comes in blocks, so that an update never needs
     further memory of the table's size.
@@ -170,17 +172,22 @@ def _pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Te
 
 
 def _may_wait(gradient: Tensor) -> bool:
-    """Whether counting the distinct rows is free: a GPU would have to finish all its work first."""
+    """Return whether counting the distinct rows is free.
+
+    A GPU would have to finish all its work first.
+    """
     return not gradient.is_cuda
 
 
 def _ascend(rows: Tensor) -> bool:
-    """Whether each row is named once, in order, so that there is nothing to add up."""
+    """Return whether each row is named once, in order, so that there is nothing to add up."""
     return bool((rows[1:] > rows[:-1]).all())
 
 
 def totals_by_entry(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """What ``coalesce`` adds up, with a place for every entry, so that no size must be known.
+    """Return what ``coalesce`` adds up, with a place for every entry.
+
+    So that no size must be known.
 
     Args:
         rows: (R,) row of each entry, in any order, with repetitions.

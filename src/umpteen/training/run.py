@@ -18,15 +18,15 @@ from umpteen.metrics import parse_all
 from umpteen.predictor import Predictor
 from umpteen.runs import RunFolder
 from umpteen.settings import from_mapping
-from umpteen.training.defaults import Settled, settle
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
-from umpteen.training.pace import measure_pace
 from umpteen.training.prepare import (
     default_cache,
-    with_told_propensity,
+    with_configured_propensity,
 )
 from umpteen.training.reporters import Reporter
+from umpteen.training.resolve import ResolvedConfig, resolve_config
 from umpteen.training.session import Session
+from umpteen.training.throughput import measure_throughput
 
 
 def train(
@@ -84,18 +84,18 @@ def train(
         resume, config, preset, overrides, dataset = True, None, None, (), None
         minutes = None
     cache = Path(cache) if cache else default_cache()
-    say = _teller(reporters if ranks.first else ())
+    log = _log_to(reporters if ranks.first else ())
     if resume:
-        told = (config, preset, dataset, minutes)
-        if overrides or any(value is not None for value in told):
+        given = (config, preset, dataset, minutes)
+        if overrides or any(value is not None for value in given):
             raise ConfigError(
                 "a resumed run keeps its own settings; leave preset, --set, --text, --dataset and "
                 "--minutes out"
             )
-        settled = _settled_before(folder)
+        resolved = _read_resolved(folder)
     else:
         folder.require_empty()
-        settled = settle(
+        resolved = resolve_config(
             data,
             preset=preset,
             overrides=overrides,
@@ -104,15 +104,17 @@ def train(
             config=config,
         )
         ranks.wait()  # until all have seen that the folder is empty
-        for line in settled.reasons:
-            say(line)
-    _require_known_names(settled.config, ranks, minutes=minutes)
-    data = with_told_propensity(data, settled.config)
-    if minutes is not None and "train.epochs" not in settled.told:
-        settled = _paced(settled, data, minutes, started, device=device, cache=cache, say=say)
-    settings = settled.config
+        for line in resolved.reasons:
+            log(line)
+    _require_known_names(resolved.config, ranks, minutes=minutes)
+    data = with_configured_propensity(data, resolved.config)
+    if minutes is not None and "train.epochs" not in resolved.user_keys:
+        resolved = _fit_to_budget(
+            resolved, data, minutes, started, device=device, cache=cache, log=log
+        )
+    settings = resolved.config
     session = Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
-    session.reasons = settled.reasons
+    session.reasons = resolved.reasons
     try:
         session.set_up(data, resume=resume, cache=cache)
     except Exception:
@@ -121,46 +123,46 @@ def train(
         raise
     session.train()
     if ranks.first:
-        fit_ensemble_of_run(folder, data, settings, device=device, log=session.say, cache=cache)
+        fit_ensemble_of_run(folder, data, settings, device=device, log=session.log, cache=cache)
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 
 
-def _teller(reporters: Sequence[Reporter]) -> Callable[[str], None]:
-    def say(text: str) -> None:
+def _log_to(reporters: Sequence[Reporter]) -> Callable[[str], None]:
+    def log(text: str) -> None:
         for reporter in reporters:
-            reporter.say(text)
+            reporter.log(text)
 
-    return say
+    return log
 
 
-def _paced(
-    settled: Settled,
+def _fit_to_budget(
+    resolved: ResolvedConfig,
     data: Dataset,
     minutes: float,
     started: float,
     *,
     device: str,
     cache: Path,
-    say: Callable[[str], None],
-) -> Settled:
-    """The settings with as many epochs as fit the minutes since the start."""
-    say("taking a few steps to see how long they are")
-    pace = measure_pace(data, settled.config, device=device, cache=cache)
-    paced = settled.within(pace, minutes=minutes, spent=time.monotonic() - started)
-    say(paced.reasons[-1])
-    return paced
+    log: Callable[[str], None],
+) -> ResolvedConfig:
+    """Return the settings with as many epochs as fit the minutes since the start."""
+    log("taking a few steps to see how long they are")
+    throughput = measure_throughput(data, resolved.config, device=device, cache=cache)
+    fitted = resolved.within(throughput, minutes=minutes, spent=time.monotonic() - started)
+    log(fitted.reasons[-1])
+    return fitted
 
 
-def _settled_before(folder: RunFolder) -> Settled:
+def _read_resolved(folder: RunFolder) -> ResolvedConfig:
     """Read the settings of a run that is resumed."""
     settings = from_mapping(folder.read_settings(), source=str(folder.config))
     written = read_json(folder.config, error=RunError)
-    return Settled(settings, tuple(written.get("chosen", ())))
+    return ResolvedConfig(settings, tuple(written.get("chosen", ())))
 
 
 def _require_known_names(settings: RunConfig, ranks: Ranks, *, minutes: float | None) -> None:
-    """A misspelt name should not wait for the tokens of all texts, or for an epoch."""
+    """Check names of settings before texts are tokenized."""
     for stage in stages(settings):
         build_losses(stage.loss)
     parse_all([settings.validation.select])

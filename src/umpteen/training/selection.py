@@ -68,12 +68,12 @@ class Selection:
         return heads, best
 
     def due(self, at: Position) -> bool:
-        """Whether the epoch just done is to be validated, or its model kept."""
+        """Return whether the epoch just done is to be validated, or its model kept."""
         validated = self.data.validation is not None and not at.epoch % self.rules.every_epochs
         return validated or at.epoch == self.n_epochs
 
     def patience_over(self, at: Position) -> bool:
-        """Whether the last validations of this stage brought nothing better."""
+        """Return whether the last validations of this stage brought nothing better."""
         start = self.first_epochs[at.stage]
         history = [entry for entry in at.history if entry["epoch"] > start]
         if not self.rules.patience or not history:

@@ -20,13 +20,13 @@ from umpteen.files import clear_leftovers, read_json
 from umpteen.model.model import place_model
 from umpteen.model.storage import Reading, load_model
 from umpteen.runs import UNTRAINED, RunFolder
-from umpteen.training import start
+from umpteen.training import initial_files
+from umpteen.training.build import build_loop, build_untrained_model
 from umpteen.training.checkpoint import Checkpoints
-from umpteen.training.first_vectors import start_from_odds_, start_from_texts_
 from umpteen.training.interrupts import interrupts
+from umpteen.training.label_init import init_from_odds_, init_from_texts_
 from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.on_ranks import cut_table_, whole_table
-from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import (
     prepare,
     source_rows,
@@ -59,10 +59,10 @@ class Session:
         self.reasons: tuple[str, ...] = ()
         """How the settings came about."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Tell every reporter."""
         for reporter in self.reporters:
-            reporter.say(text)
+            reporter.log(text)
 
     # -- setting up ---------------------------------------------------------------------------
 
@@ -81,16 +81,16 @@ class Session:
         else:
             # First, so that a kill from here on can be resumed.
             if self.ranks.first:
-                start.write_config(
+                initial_files.write_config(
                     self.folder, settings, data, device=self.device, chosen=self.reasons
                 )
-            model, tokenizer = new_model(settings, dataset)
+            model, tokenizer = build_untrained_model(settings, dataset)
         with self.ranks.first_goes_first():  # the others find its tokens in the cache
-            self.data = prepare(dataset, settings, tokenizer, cache=cache, say=self.say)
+            self.data = prepare(dataset, settings, tokenizer, cache=cache, log=self.log)
         self._require_same_data()
         cut_table_(model, self.ranks)
         self.model = place_model(
-            model, self.device, labels_on_host=settings.train.label_place == "host"
+            model, self.device, labels_on_host=settings.train.label_device == "host"
         )
         self.reading = Reading(
             settings.data.text,
@@ -115,7 +115,7 @@ class Session:
         )
         if resume:
             place = self.checkpoints.restore(self.loop)
-            self.say(f"continuing from {place} (epoch {self.loop.position.epoch + 1})")
+            self.log(f"continuing from {place} (epoch {self.loop.position.epoch + 1})")
         else:
             self._write_start(data)
         if self.ranks.first:
@@ -130,7 +130,7 @@ class Session:
             )
 
     def _new_loop(self, stage: int) -> Loop:
-        return new_loop(
+        return build_loop(
             self.stages[stage],
             self.data,
             self.model,
@@ -157,9 +157,9 @@ class Session:
     def _write_files(self, data: Dataset) -> None:
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
-        start.write_untrained(self.folder, self.model, self.data, self.reading)
-        start.write_examples(self.folder, self.data, self.settings)
-        start.write_config(
+        initial_files.write_untrained(self.folder, self.model, self.data, self.reading)
+        initial_files.write_examples(self.folder, self.data, self.settings)
+        initial_files.write_config(
             self.folder,
             self.settings,
             data,
@@ -172,10 +172,10 @@ class Session:
         if self.model.label_vectors is None:
             return
         # A part that is the text's already is not needed twice.
-        if settings.model.label_init == "text" and self.model.label_side == "free":
-            start_from_texts_(self.model, self.data, precision=self.precision, ranks=self.ranks)
+        if settings.model.label_init == "text" and self.model.label_parametrization == "free":
+            init_from_texts_(self.model, self.data, precision=self.precision, ranks=self.ranks)
         elif settings.model.label_init == "odds":
-            start_from_odds_(self.model, self.data)
+            init_from_odds_(self.model, self.data)
         else:
             self.model.label_vectors.data.zero_()
 
@@ -201,24 +201,24 @@ class Session:
             raise TrainingStopped(
                 f"the memory of {self.device} is too small for step {at.step + 1}; start a new run "
                 f"with a smaller batches.size (it is {self.settings.batches.size}), "
-                "pool.most_labels or data.max_tokens, or continue with --resume where more is "
+                "pool.max_labels or data.max_tokens, or continue with --resume where more is "
                 f"free; the last good checkpoint is {self.checkpoints.last_good}"
             ) from error
         except KeyboardInterrupt:
             place = self.checkpoints.last_good
-            self.say(f"stopped; the last good checkpoint is {place}; continue with --resume")
+            self.log(f"stopped; the last good checkpoint is {place}; continue with --resume")
             raise
         finally:
             for reporter in self.reporters:
                 reporter.close()
         if at.epoch < self.first_epochs[-1]:
-            self.say(f"stopped after epoch {at.epoch}: no better validation for a while")
+            self.log(f"stopped after epoch {at.epoch}: no better validation for a while")
         if at.history:
             best = max(at.history, key=lambda entry: entry["value"])
-            self.say(f"best model: epoch {best['epoch']}")
+            self.log(f"best model: epoch {best['epoch']}")
 
     def _next_stage(self) -> None:
-        """A function of the model as it is, so that a resumed run comes to the same."""
+        """Start the second stage; depends on the model alone, so that resuming gives the same."""
         at = self.loop.position
         stage = at.stage + 1
         self.loop.turn_to(stage)
@@ -226,7 +226,7 @@ class Session:
         at.stage, at.epoch, at.batch, at.refresh_epoch = stage, self.loop.first_epoch, 0, -1
         if "label_init" in self.settings.stage2.get("model", {}):
             self._start_labels(self.stages[stage])
-        self.say(f"stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
+        self.log(f"stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
 
     def _take_steps(self) -> None:
         at = self.loop.position

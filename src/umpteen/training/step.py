@@ -12,7 +12,7 @@ from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.objectives.base import Objective, Reduction
-from umpteen.objectives.both_ways import both_ways_loss
+from umpteen.objectives.bidirectional import bidirectional_loss
 from umpteen.training.batch import Batch
 from umpteen.types import Positives
 
@@ -33,7 +33,7 @@ class Losses:
 
 
 def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) -> Tensor:
-    """The loss of one batch, lambda L_D + (1 - lambda) L_C, a scalar.
+    """Return the loss of one batch, lambda L_D + (1 - lambda) L_C, a scalar.
 
     L_D = f L(queries to labels) + (1 - f) L(labels to queries), and L_C likewise on the label
     vectors, plus the added binary cross-entropy. With one head its loss counts alone.
@@ -53,13 +53,13 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     if "dual" in model.heads and share > 0:
         total = total + share * _dual_loss(model, batch, losses, queries, others)
     if "classifier" in model.heads and share < 1:
-        texts = None if model.label_side == "free" else others
+        texts = None if model.label_parametrization == "free" else others
         total = total + (1 - share) * classifier_loss(model, batch, losses, queries, texts)
     return total
 
 
 def dual_share(model: Model, losses: Losses) -> float:
-    """Lambda for this model: with one head its loss counts alone."""
+    """Return Lambda for this model: with one head its loss counts alone."""
     return losses.dual_share if len(model.heads) == 2 else float("dual" in model.heads)
 
 
@@ -68,7 +68,7 @@ def _dual_loss(
 ) -> Tensor:
     pool = batch.pool.with_text
     scores = model.dual_scores(model.dual(queries), model.dual(labels))  # (B, n_text)
-    return _both_ways(
+    return _bidirectional(
         losses.dual, losses.reduction, losses.dual_forward, scores, pool.positives, pool.ignored
     )
 
@@ -76,7 +76,9 @@ def _dual_loss(
 def classifier_loss(
     model: Model, batch: Batch, losses: Losses, queries: Tensor, texts: Tensor | None = None
 ) -> Tensor:
-    """L_C of encoded queries (B, encoder.dim) on the batch's pool, with the added cross-entropy.
+    """Return L_C of encoded queries (B, encoder.dim) on the batch's pool.
+
+    With the added cross-entropy.
 
     Where label vectors have a part from their texts, these come encoded, (C, encoder.dim).
     """
@@ -86,18 +88,18 @@ def classifier_loss(
         labels = labels + model.classifier(texts)
     scores = model.classifier_scores(model.classifier(queries), labels)  # (B, C)
     forward = losses.classifier_forward
-    loss = _both_ways(
+    loss = _bidirectional(
         losses.classifier, losses.reduction, forward, scores, pool.positives, pool.ignored
     )
     if losses.bce:
-        bce = _both_ways(
+        bce = _bidirectional(
             losses.bce_objective, losses.bce_reduction, 1.0, scores, pool.positives, pool.ignored
         )
         loss = loss + losses.bce * bce
     return loss
 
 
-def _both_ways(
+def _bidirectional(
     objective: Objective,
     reduction: Reduction,
     forward: float,
@@ -115,4 +117,4 @@ def _both_ways(
         to_device(positives.cols, device),
         to_device(positives.targets, device).to(scores.dtype),
     )
-    return both_ways_loss(objective, reduction, forward, scores, placed)
+    return bidirectional_loss(objective, reduction, forward, scores, placed)

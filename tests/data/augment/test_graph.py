@@ -43,7 +43,7 @@ def test_queries_with_too_many_positives_are_left_out_and_counted():
     y = relevance()
     dense = y.toarray()
     long = dense.sum(axis=1) > 2
-    found, _, dropped, _ = whole(y, np.arange(17), GraphOptions(most_positives=2))
+    found, _, dropped, _ = whole(y, np.arange(17), GraphOptions(max_positives=2))
     np.testing.assert_array_equal(found, dense[~long].T @ dense[~long])
     assert dropped.queries == long.sum()
     assert dropped.entries == dense[long].sum()
@@ -52,7 +52,7 @@ def test_queries_with_too_many_positives_are_left_out_and_counted():
 
 def test_frequent_labels_are_counted_on_a_draw_of_their_queries():
     y = relevance(n=4000)
-    options = GraphOptions(most_queries=500)
+    options = GraphOptions(max_queries=500)
     found, used, dropped, _ = whole(y, np.arange(17), options)
     own = y.toarray().sum(axis=0)
     large = own > 500
@@ -69,7 +69,7 @@ def test_frequent_labels_are_counted_on_a_draw_of_their_queries():
 
 def test_a_drawn_row_does_not_depend_on_the_blocks(monkeypatch):
     y = relevance(n=300)
-    options = GraphOptions(most_queries=20)
+    options = GraphOptions(max_queries=20)
     one = gandalf.label_targets(y, np.arange(17), options, lambda *d: None)[0].toarray()
     monkeypatch.setattr(graph, "BLOCK_WORK", 50)
     two = gandalf.label_targets(y, np.arange(17), options, lambda *d: None)[0].toarray()

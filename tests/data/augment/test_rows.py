@@ -106,11 +106,9 @@ def test_the_number_of_rows_is_known_beforehand(tiny_data, rows, share):
 
 
 def test_what_was_left_out_is_said():
-    said = augment(
-        TRAIN, LABELS, options=GraphOptions(most_positives=1, most_queries=1)
-    ).sentences()
+    said = augment(TRAIN, LABELS, options=GraphOptions(max_positives=1, max_queries=1)).sentences()
     assert said[0] == "3 label texts as training rows, 1.0 targets each, beside 4 queries"
-    assert "2 queries with more than most_positives labels (4 entries); 1 labels" in said[1]
+    assert "2 queries with more than max_positives labels (4 entries); 1 labels" in said[1]
     assert said[-1] == "left out: 1 labels without a text"
 
 

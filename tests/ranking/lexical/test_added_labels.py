@@ -99,3 +99,12 @@ def test_growing_columns_multiply_like_one_matrix_in_few_segments():
     np.testing.assert_allclose(columns.product(queries).toarray(), expected, atol=1e-6)
     assert len(columns) == 300
     assert len(columns.segments) <= 4
+
+
+def test_postings_of_a_term_are_bounded():
+    columns = GrowingColumns(max_postings=2)
+    rows = sp.csr_matrix(np.array([[0.1], [0.4], [0.3], [0.2]], np.float32))
+    for row in rows:
+        columns = columns.extended(row)
+    found = columns.product(sp.csr_matrix(np.ones((1, 1), np.float32))).toarray()
+    np.testing.assert_allclose(found, [[0, 0.4, 0.3, 0]])

@@ -5,8 +5,11 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.errors import RunError
+from umpteen.ranking.lexical import frequent_terms
+from umpteen.ranking.lexical.frequent_terms import FrequentTerms
 from umpteen.ranking.lexical.lexical_ranker import LexicalRanker
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, training_pairs
+from umpteen.ranking.lexical.sparse_topk import product
 from umpteen.ranking.lexical.sparsity import initial_weights, values_at, widen
 
 RNG = np.random.default_rng(4)
@@ -115,6 +118,36 @@ def test_limits_on_weights_and_postings_hold():
     config = LexicalConfig(max_postings=2, many_labels=5)
     whole, _ = LexicalRanker.fit(TEXTS, targets(), LABELS, config=config)
     assert np.diff(whole.weights.indptr).max() > 2
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
+def test_pruned_postings_do_not_change_the_scores_of_candidates(at_once, monkeypatch, tmp_path):
+    monkeypatch.setattr(frequent_terms, "GATHERED_AT_ONCE", at_once)
+    whole, terms = LexicalRanker.fit(TEXTS, targets(), LABELS)
+    config = LexicalConfig(max_postings=1, many_labels=4)
+    pruned, _ = LexicalRanker.fit(TEXTS, targets(), LABELS, config=config)
+    assert pruned.weights.nnz < whole.weights.nnz
+    np.testing.assert_array_equal(pruned.all_weights().toarray(), whole.weights.toarray())
+    rows = RNG.integers(-1, len(LABELS) + 1, size=(len(TEXTS), 4))
+    dense = np.pad((terms @ whole.weights).toarray(), ((0, 0), (0, 1)))
+    expected = np.where(rows >= 0, np.take_along_axis(dense, np.maximum(rows, 0), 1), 0)
+    pruned.save(tmp_path)
+    for ranker in (whole, pruned, LexicalRanker.load(tmp_path, len(LABELS))):
+        found = ranker.look_up(terms, product(terms, ranker.weights), rows)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    none = pruned.frequent_terms.look_up(terms * 0, rows)
+    assert not none.any()
+    assert pruned.frequent_terms.look_up(terms[:0], rows[:0]).shape == (0, 4)
+
+
+def test_the_table_of_frequent_terms_is_bounded(monkeypatch):
+    monkeypatch.setattr(frequent_terms, "MAX_VALUES", 23)
+    residual = sparse(9, 10)
+    table = FrequentTerms.of(residual)
+    assert len(table.terms) == 2
+    sizes = np.asarray(abs(residual).sum(axis=1)).ravel()
+    assert set(table.terms.tolist()) == set(np.argsort(-sizes)[:2].tolist())
+    np.testing.assert_array_equal(table.table, residual.toarray()[table.terms])
 
 
 @pytest.mark.parametrize("which", ["none", "all", "one"])

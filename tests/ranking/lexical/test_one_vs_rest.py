@@ -80,19 +80,42 @@ def test_steps_equal_those_written_densely():
     scaled = np.sqrt(damping[:, None] * scale) * dense
     largest = np.linalg.norm(scaled[order[:4]], 2) ** 2
     parts = [order[:4], order[4:8], order[8:]] * 2
+    visits = np.maximum(1, sum((dense[rows] > 0).any(axis=0) for rows in parts[:3]))
     for number, rows in enumerate(parts):
         scores, sign = dense[rows] @ weights, signs[rows].astype(np.float64)
         slope = -2 * sign * np.maximum(0, 1 - sign * (scores - 1))
         bending = 1 + (largest - 1) * (slope != 0).sum(axis=0) / 4
         change = dense[rows].T @ (damping[rows, None] * slope)
-        seen = (dense[rows] > 0).any(axis=0)[:, None]
-        change += seen * weights * decay * len(rows) / n
+        seen = (dense[rows] > 0).any(axis=0)
+        change += (seen / visits)[:, None] * weights * decay
         weights -= 0.5 * (1 - number / 6) / bending * scale[:, None] * change
     np.testing.assert_allclose(found.numpy(), weights, rtol=1e-2, atol=1e-3)
     short = np.maximum(0, 1 - signs * (dense @ found.numpy() - 1)) * (signs != 0)
     expected = (short**2).sum() + decay / 2 * (found.numpy() ** 2).sum()
     assert losses[1] == pytest.approx(expected, rel=1e-5)
     assert losses[0] == pytest.approx(4.0 * (signs == 1).sum(), rel=1e-5)
+
+
+def test_many_epochs_approach_the_minimum():
+    queries = unit_rows(sparse(40, 15))
+    signs = np.where(RNG.random((40, 3)) < 0.3, 1, -1).astype(np.int8)
+    batches = TextBatches.of(queries, 8, 0, "cpu")
+    _, losses = train_block(batches, signs, queries.shape, 300, 1.0)
+
+    weights = torch.zeros(15, 3, dtype=torch.float64, requires_grad=True)
+    dense, sign = torch.from_numpy(queries.toarray()).double(), torch.from_numpy(signs).double()
+    solver = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")
+
+    def loss():
+        solver.zero_grad()
+        short = (1 - sign * (dense @ weights - 1)).clamp_min(0)
+        value = short.square().sum() + 0.5 * weights.square().sum()
+        value.backward()
+        return value
+
+    solver.step(loss)
+    best = float(loss().detach())
+    assert best <= losses[1] < best + 0.05 * (losses[0] - best)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e6])

@@ -9,20 +9,20 @@ from umpteen.data.augment.graph import (
     Counts,
     Dropped,
     GraphOptions,
-    Rows,
-    Tell,
+    Progress,
     stack,
     thresholded,
     with_own,
 )
+from umpteen.types import RowIndices
 
 DELTA = 0.1
 
 
 def label_targets(
-    targets: sp.csr_matrix, labels: Rows, options: GraphOptions, tell: Tell
+    targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: G_jl / G_jj where that is above delta (0.1), with G = y^T y.
+    """Compute target l of label j: G_jl / G_jj where that is above delta (0.1), with G = y^T y.
 
     It is the share of j's queries that have l as well. A label without queries has itself alone.
     """
@@ -33,5 +33,5 @@ def label_targets(
         # Entries exist only in rows with queries, so nothing is divided by 0.
         shares = block.data / np.repeat(queries, np.diff(block.indptr))
         found.append(with_own(thresholded(block, shares, delta), labels[place]))
-        tell(place.stop, len(labels))
+        progress(place.stop, len(labels))
     return stack(found, targets.shape[1]), counts.dropped

@@ -9,20 +9,22 @@ from umpteen.data.augment.graph import (
     Counts,
     Dropped,
     GraphOptions,
-    Rows,
-    Tell,
+    Progress,
     stack,
     thresholded,
     with_own,
 )
+from umpteen.types import RowIndices
 
 DELTA = 0.0
 
 
 def label_targets(
-    targets: sp.csr_matrix, labels: Rows, options: GraphOptions, tell: Tell
+    targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: sigmoid(S_jl) where S_jl > delta (0), S = (P(l | j) + P(j | l)) / 2.
+    """Compute target l of label j.
+
+    Sigmoid(S_jl) where S_jl > delta (0), S = (P(l | j) + P(j | l)) / 2.
 
     With delta 0 every pair of labels that ever come together is kept, which is several times what
     ``gandalf`` keeps. The label itself has 1, as in the other methods.
@@ -39,5 +41,5 @@ def label_targets(
         kept = thresholded(block, (forward + backward) / 2, delta)
         kept.data = 1 / (1 + np.exp(-kept.data))
         found.append(with_own(kept, labels[place]))
-        tell(place.stop, len(labels))
+        progress(place.stop, len(labels))
     return stack(found, targets.shape[1]), counts.dropped

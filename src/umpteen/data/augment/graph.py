@@ -11,8 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-Rows = NDArray[np.int64]
-Tell = Callable[[int, int], None]
+from umpteen.types import RowIndices
+
+Progress = Callable[[int, int], None]
 """Told how many label rows are done, and of how many."""
 BLOCK_WORK = 1 << 25
 """Pairs of labels that are counted at once; a block takes some ten bytes for each."""
@@ -24,9 +25,9 @@ class GraphOptions:
 
     delta: float | None = None
     """A target must be above this; None for the method's own."""
-    most_positives: int = 1000
+    max_positives: int = 1000
     """Queries with more positives are left out of the counts; 0 for no limit."""
-    most_queries: int = 10_000
+    max_queries: int = 10_000
     """A more frequent label is counted on this many of its queries, drawn; 0 for no limit."""
     walk_steps: int = 400
     """Steps of each label's random walk."""
@@ -56,15 +57,15 @@ class LabelTargets(Protocol):
     """A way to make targets; laws in ``tests/contracts/test_augmentations.py``."""
 
     def __call__(
-        self, targets: sp.csr_matrix, labels: Rows, options: GraphOptions, tell: Tell
+        self, targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
     ) -> tuple[sp.csr_matrix, Dropped]:
-        """Soft targets of label texts.
+        """Compute soft targets of label texts.
 
         Args:
             targets: CSR (N, L) of the training queries, without filter pairs.
             labels: (R,) label rows, each once.
             options: Limits and constants.
-            tell: Told of progress.
+            progress: Told of progress.
 
         Returns:
             CSR (R, L) float32 in (0, 1] with sorted columns, 1 at the label itself; and what the
@@ -86,14 +87,14 @@ class Counts:
         self._queries = _ones(targets)
         self._options = options
         self.dropped = Dropped()
-        if options.most_positives:
-            self._leave_out_long(options.most_positives)
+        if options.max_positives:
+            self._leave_out_long(options.max_positives)
         self._by_label = self._queries.T.tocsr()  # (L, N)
         self.frequencies = np.diff(self._by_label.indptr).astype(np.int64)
         """(L,) queries that count for each label, before any is drawn."""
 
-    def blocks(self, labels: Rows) -> Iterator[tuple[slice, sp.csr_matrix, Rows]]:
-        """Counts of some labels, a block at a time.
+    def blocks(self, labels: RowIndices) -> Iterator[tuple[slice, sp.csr_matrix, RowIndices]]:
+        """Yield counts of some labels, a block at a time.
 
         Args:
             labels: (R,) label rows, each once.
@@ -128,11 +129,11 @@ class Counts:
         gone = (queries.getnnz(axis=0) > 0) & (self._queries.getnnz(axis=0) == 0)
         self.dropped = Dropped(int(long.sum()), int(lengths[long].sum()), int(gone.sum()))
 
-    def _drawn(self, labels: Rows) -> sp.csr_matrix:
-        """The queries of each label, (R, N); of frequent labels a random part."""
+    def _drawn(self, labels: RowIndices) -> sp.csr_matrix:
+        """Return the queries of each label, (R, N); of frequent labels a random part."""
         lists = self._by_label[labels]
         lengths = np.diff(lists.indptr).astype(np.int64)
-        most = self._options.most_queries
+        most = self._options.max_queries
         large = np.flatnonzero(lengths > most) if most else np.zeros(0, np.int64)
         if not len(large):
             return lists
@@ -159,8 +160,8 @@ class Counts:
         return sp.csr_matrix((lists.data[keep], lists.indices[keep], offsets), shape=lists.shape)
 
 
-def with_own(values: sp.csr_matrix, labels: Rows) -> sp.csr_matrix:
-    """Targets (R, L) with exactly 1 where a row meets its own label, columns sorted.
+def with_own(values: sp.csr_matrix, labels: RowIndices) -> sp.csr_matrix:
+    """Return targets (R, L) with exactly 1 where a row meets its own label, columns sorted.
 
     Args:
         values: CSR (R, L); what it has at a row's own label is forgotten.
@@ -178,7 +179,7 @@ def with_own(values: sp.csr_matrix, labels: Rows) -> sp.csr_matrix:
 
 
 def thresholded(block: sp.csr_matrix, values: NDArray[np.float64], delta: float) -> sp.csr_matrix:
-    """The block's entries with new values, those above delta alone: CSR float32."""
+    """Return the block's entries with new values, those above delta alone: CSR float32."""
     keep = values > delta
     before = np.concatenate([[0], np.cumsum(keep)])
     offsets = before[block.indptr]
@@ -187,27 +188,27 @@ def thresholded(block: sp.csr_matrix, values: NDArray[np.float64], delta: float)
 
 
 def stack(blocks: list[sp.csr_matrix], n_labels: int) -> sp.csr_matrix:
-    """Blocks of rows as one matrix; no blocks make one without rows."""
+    """Stack blocks of rows; no blocks give a matrix without rows."""
     if not blocks:
         return sp.csr_matrix((0, n_labels), dtype=np.float32)
     return sp.csr_matrix(sp.vstack(blocks, format="csr"))
 
 
-def now_and_then(say: Callable[[str], None], what: str, *, seconds: float = 10.0) -> Tell:
-    """A function that is told of progress and says so every few seconds."""
+def throttled(log: Callable[[str], None], what: str, *, seconds: float = 10.0) -> Progress:
+    """Return a function that is told of progress and says so every few seconds."""
     last = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            say(f"{what}: {done:,} of {total:,}")
+            log(f"{what}: {done:,} of {total:,}")
 
-    return tell
+    return progress
 
 
 def _ones(targets: sp.csr_matrix) -> sp.csr_matrix:
-    """The same entries as int32 ones; entries that are stored as 0 do not count."""
+    """Return the same entries as int32 ones; entries that are stored as 0 do not count."""
     matrix = sp.csr_matrix(targets)
     if (matrix.data == 0).any():
         matrix = matrix.copy()

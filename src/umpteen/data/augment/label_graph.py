@@ -7,22 +7,24 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.data.augment import gandalf
-from umpteen.data.augment.graph import GraphOptions, Tell
+from umpteen.data.augment.graph import GraphOptions, Progress
 
 
 def strongest_neighbours(
     targets: sp.csr_matrix,
     most: int,
     options: GraphOptions = GraphOptions(),  # noqa: B008 - frozen
-    tell: Tell = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Each label's heaviest co-occurring labels, itself first, with weights that add up to 1.
+    """Return each label's heaviest co-occurring labels, itself first.
+
+    With weights that add up to 1.
 
     Args:
         targets: CSR (N, L) of the training queries, without filter pairs.
         most: M, neighbours of a label with itself.
         options: Limits of the counts and the least share (``delta``).
-        tell: Told of progress.
+        progress: Told of progress.
 
     Returns:
         Label rows (L, M) and weights (L, M); places left over hold the label itself with weight 0.
@@ -34,7 +36,7 @@ def strongest_neighbours(
     """
     n_labels = targets.shape[1]
     labels = np.arange(n_labels)
-    graph, _ = gandalf.label_targets(targets, labels, options, tell)
+    graph, _ = gandalf.label_targets(targets, labels, options, progress)
     rows = np.repeat(labels, np.diff(graph.indptr))
     # The label itself before others of weight 1, then by weight and row.
     order = np.lexsort((graph.indices, -graph.data, graph.indices != rows, rows))

@@ -11,7 +11,7 @@ import numpy as np
 
 from umpteen.data.augment.graph import Counts, GraphOptions
 from umpteen.data.dataset import Dataset
-from umpteen.data.picture import drawing_kind
+from umpteen.data.frequency_plot import drawing_kind
 from umpteen.extras import require
 from umpteen.files import atomic_file
 
@@ -21,7 +21,7 @@ LINE = 30
 
 
 def neighbours(dataset: Dataset, label_id: str, *, most: int = 10) -> dict[str, Any]:
-    """The labels that come most often with a label in the training data, ready for JSON.
+    """Return the labels that come most often with a label in the training data, ready for JSON.
 
     Args:
         dataset: The data; it needs a train split. Its filter pairs do not count.
@@ -58,7 +58,7 @@ def neighbours(dataset: Dataset, label_id: str, *, most: int = 10) -> dict[str, 
 
 
 def draw_neighbours(found: dict[str, Any], *, width: int = WIDTH) -> list[str]:
-    """Lines that show a label and its neighbours with their weights.
+    """Return lines that show a label and its neighbours with their weights.
 
     Example:
         >>> near = {"text": "pear", "weight": 0.5, "back": 1.0}
@@ -98,7 +98,7 @@ def draw_neighbours_file(found: dict[str, Any], path: str | Path) -> None:
 
 
 def neighbours_figure(found: dict[str, Any]) -> Any:
-    """The picture as a figure of matplotlib."""
+    """Return the picture as a figure of matplotlib."""
     figures = require("matplotlib.figure", extra="plot")
     near: Sequence[dict[str, Any]] = found["neighbours"]
     rows = max(3, (len(near) + 1) // 2)
@@ -122,6 +122,9 @@ def neighbours_figure(found: dict[str, Any]) -> Any:
 
 
 def _in_lines(text: str) -> str:
-    """At most two lines of a width that leaves room beside them; a dollar sign is no formula."""
+    """Return at most two lines of a width that leaves room beside them.
+
+    A dollar sign is no formula.
+    """
     lines = textwrap.wrap(text, LINE, max_lines=2, placeholder=" ...")
     return "\n".join(lines).replace("$", r"\$")

@@ -13,11 +13,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.data.augment import AUGMENTATIONS
-from umpteen.data.augment.graph import Dropped, GraphOptions, LabelTargets, Rows, Tell
+from umpteen.data.augment.graph import Dropped, GraphOptions, LabelTargets, Progress
 from umpteen.data.dataset import Split
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 from umpteen.registry import resolve
+from umpteen.types import RowIndices
 
 KEPT = ("added", "only", "sampled")
 ORDERS = ("random", "tail")
@@ -28,14 +29,14 @@ class Augmented:
     """Training rows after an augmentation."""
 
     split: Split
-    sources: Rows
+    sources: RowIndices
     """(N',) for each row its row in the split before; label row l of the label set is -1 - l."""
     dropped: Dropped = Dropped()
     labels_without_text: int = 0
     """Labels that were chosen but have nothing to read."""
 
     def sentences(self) -> list[str]:
-        """What was made and what was left out, for people."""
+        """Return what was made and what was left out, for people."""
         labels = self.sources < 0
         entries = np.diff(self.split.targets.indptr)[labels]
         mean = entries.mean() if len(entries) else 0.0
@@ -47,12 +48,12 @@ class Augmented:
         if gone.queries:
             said.append(
                 f"left out of co-occurrence: {gone.queries:,} queries with more than "
-                f"most_positives labels ({gone.entries:,} entries); {gone.labels_without:,} labels "
+                f"max_positives labels ({gone.entries:,} entries); {gone.labels_without:,} labels "
                 "have no other query"
             )
         if gone.labels_drawn:
             said.append(
-                f"counted on most_queries of their queries, drawn: {gone.labels_drawn:,} frequent "
+                f"counted on max_queries of their queries, drawn: {gone.labels_drawn:,} frequent "
                 f"labels ({gone.entries_drawn:,} entries not read)"
             )
         if self.labels_without_text:
@@ -69,7 +70,7 @@ def augment(
     share: float = 1.0,
     order: str = "random",
     options: GraphOptions = GraphOptions(),  # noqa: B008 - frozen
-    tell: Tell = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Augmented:
     """Add label texts to training queries.
 
@@ -86,7 +87,7 @@ def augment(
         share: Of the labels to take.
         order: Which labels come first: ``random`` ones, or the rarest (``tail``).
         options: Of the method; its seed decides every draw.
-        tell: Told of progress.
+        progress: Told of progress.
 
     Returns:
         The new rows, queries first.
@@ -114,15 +115,15 @@ def augment(
         rng = np.random.default_rng([options.seed, 0x77])
         sources = sources[np.sort(rng.permutation(len(sources))[: len(train)])]
     wanted = -1 - sources[sources < 0]
-    soft, dropped = make(targets, wanted, options, tell)
+    soft, dropped = make(targets, wanted, options, progress)
     split = _join(train.select(sources[sources >= 0]), _label_split(train, labels, wanted, soft))
     return Augmented(split, sources, dropped, without)
 
 
 def choose_labels(
     counts: NDArray[np.int64], *, share: float, order: str = "random", seed: int = 17
-) -> Rows:
-    """A share of the labels, ascending rows.
+) -> RowIndices:
+    """Return a share of the labels, ascending rows.
 
     Args:
         counts: (L,) training queries of each label.
@@ -143,18 +144,18 @@ def choose_labels(
 
 
 def row_count(n_queries: int, n_labels: int, *, rows: str, share: float) -> int:
-    """How many rows ``augment`` gives, where every label has a text."""
+    """Return how many rows ``augment`` gives, where every label has a text."""
     n = max(1, round(share * n_labels)) if n_labels else 0
     return {"added": n_queries + n, "only": n, "sampled": n_queries}[rows]
 
 
-def _with_text(labels: LabelSet, chosen: Rows) -> Rows:
+def _with_text(labels: LabelSet, chosen: RowIndices) -> RowIndices:
     texts = labels.encoder_texts()
     keep = np.fromiter((bool(texts[row].strip()) for row in chosen.tolist()), bool, len(chosen))
     return chosen[keep]
 
 
-def _label_split(train: Split, labels: LabelSet, rows: Rows, soft: sp.csr_matrix) -> Split:
+def _label_split(train: Split, labels: LabelSet, rows: RowIndices, soft: sp.csr_matrix) -> Split:
     chosen = rows.tolist()
     contents = None
     if labels.contents is not None:
@@ -168,8 +169,10 @@ def _label_split(train: Split, labels: LabelSet, rows: Rows, soft: sp.csr_matrix
     )
 
 
-def _pairs_of_same_text(train: Split, labels: LabelSet, rows: Rows, soft: sp.csr_matrix) -> Rows:
-    """(M, 2) pairs of label rows that count neither way, from queries of the same title.
+def _pairs_of_same_text(
+    train: Split, labels: LabelSet, rows: RowIndices, soft: sp.csr_matrix
+) -> RowIndices:
+    """Return (M, 2) pairs of label rows that count neither way, from queries of the same title.
 
     These are the queries' filter pairs, except the pair with the label itself, and their
     positives, where the row does not have them as targets: they must not become its negatives.
@@ -207,7 +210,7 @@ def _plain(text: str) -> str:
 
 
 def _join(first: Split, second: Split) -> Split:
-    """The queries of both, one after the other; ids where the first has them."""
+    """Return the queries of both, one after the other; ids where the first has them."""
     n = len(first)
     if not n and first.ids is None:
         second = Split(second.titles, second.targets, second.contents, None, second.filters)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.augment.graph import Dropped, GraphOptions, Rows, Tell
+from umpteen.data.augment.graph import Dropped, GraphOptions, Progress
+from umpteen.types import RowIndices
 
 
 def label_targets(
-    targets: sp.csr_matrix, labels: Rows, options: GraphOptions, tell: Tell
+    targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: 1 where l is j."""
+    """Compute target l of label j: 1 where l is j."""
     n = len(labels)
     shape = (n, targets.shape[1])
-    tell(n, n)
+    progress(n, n)
     return sp.csr_matrix((np.ones(n, np.float32), labels, np.arange(n + 1)), shape=shape), Dropped()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 WORDS = re.compile(r"[^\W\d_]{3,}")
 """What may be replaced: runs of three letters or more."""
-MOST_WORDS = 30_000
+MAX_WORDS = 30_000
 """The most frequent words are replaced and replace; the rest stays as it is."""
 NEAREST = 5
 BLOCK = 2048
@@ -28,7 +28,7 @@ def replace_words(
     share: float,
     seed: int,
 ) -> tuple[list[str], list[str] | None]:
-    """Texts with a share of their words replaced by one of the five nearest words of the data.
+    """Replace a share of the words of texts by one of their five nearest words.
 
     Args:
         titles: Of the queries.
@@ -45,7 +45,7 @@ def replace_words(
     for text in texts:
         counts.update(WORDS.findall(text.lower()))
     # Ties by the word itself, so that the order of texts does not matter.
-    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
+    vocabulary = sorted(counts, key=lambda word: (-counts[word], word))[:MAX_WORDS]
     if len(vocabulary) < 2:
         return list(titles), None if contents is None else list(contents)
     near = nearest_words(vectors_of(vocabulary))
@@ -55,7 +55,7 @@ def replace_words(
 
 
 def nearest_words(vectors: NDArray[np.float32], most: int = NEAREST) -> NDArray[np.int64]:
-    """(V, M) the nearest other words of each by cosine, best first; M is at most V - 1."""
+    """Return (V, M) the nearest other words of each by cosine, best first; M is at most V - 1."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.maximum(lengths, 1e-12)
     most = min(most, len(vectors) - 1)
@@ -93,7 +93,7 @@ def _replace(
 
 
 def _cut(text: str) -> list[str]:
-    """The text in pieces that are words or lie between words; joined they are the text."""
+    """Return the text in pieces that are words or lie between words; joined they are the text."""
     pieces, end = [], 0
     for match in WORDS.finditer(text):
         pieces += [text[end : match.start()], match.group()]

@@ -8,12 +8,12 @@ import scipy.sparse as sp
 from umpteen.data.augment.graph import (
     Dropped,
     GraphOptions,
-    Rows,
-    Tell,
+    Progress,
     stack,
     thresholded,
     with_own,
 )
+from umpteen.types import RowIndices
 
 DELTA = 0.1
 BLOCK_VISITS = 1 << 24
@@ -21,9 +21,9 @@ BLOCK_VISITS = 1 << 24
 
 
 def label_targets(
-    targets: sp.csr_matrix, labels: Rows, options: GraphOptions, tell: Tell
+    targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
 ) -> tuple[sp.csr_matrix, Dropped]:
-    """Target l of label j: visits of l over the most visits of any label, above delta (0.1).
+    """Compute target l of label j: visits of l over the most visits, above delta (0.1).
 
     A walk from j takes ``walk_steps`` steps; a step goes from the present label, or with
     probability ``restart`` from j, to one of its queries and on to one of that query's labels. With
@@ -40,7 +40,7 @@ def label_targets(
         most = np.maximum.reduceat(visits.data, visits.indptr[:-1]) if len(some) else visits.data
         shares = visits.data / np.repeat(most, np.diff(visits.indptr))
         found.append(with_own(thresholded(visits, shares, delta), some))
-        tell(start + len(some), len(labels))
+        progress(start + len(some), len(labels))
     return stack(found, targets.shape[1]), Dropped()
 
 
@@ -54,8 +54,11 @@ class _Walker:
         self._labels_of = self._queries.indices
         self._options = options
 
-    def visits(self, labels: Rows, first: int) -> sp.csr_matrix:
-        """How often a walk from each label came to each: CSR (R, L), at least one in each row."""
+    def visits(self, labels: RowIndices, first: int) -> sp.csr_matrix:
+        """Return how often a walk from each label came to each.
+
+        CSR (R, L), at least one in each row.
+        """
         steps, restart = self._options.walk_steps, self._options.restart
         rng = np.random.default_rng([self._options.seed, 0x3A, first])
         # A label without queries has nowhere to go: it is its own only visit.
@@ -77,8 +80,10 @@ class _Walker:
         return sp.csr_matrix((counts, keys % n_labels, offsets), shape=(len(labels), n_labels))
 
 
-def _one_of(starts: Rows, entries: np.ndarray, rows: Rows, rng: np.random.Generator) -> Rows:
-    """One entry of each row, drawn evenly; every row has one."""
+def _one_of(
+    starts: RowIndices, entries: np.ndarray, rows: RowIndices, rng: np.random.Generator
+) -> RowIndices:
+    """Return one entry of each row, drawn evenly; every row has one."""
     lengths = starts[rows + 1] - starts[rows]
     drawn = (rng.random(len(rows)) * lengths).astype(np.int64)
     return entries[starts[rows] + drawn].astype(np.int64)

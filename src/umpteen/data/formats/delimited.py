@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.cells import can_be_joined, join_cell
 from umpteen.data.formats.features import ALL
+from umpteen.data.formats.label_separators import can_be_joined, join_cell
 from umpteen.data.formats.lines import read_lines, shown, write_lines
 from umpteen.data.formats.records import Fields
 from umpteen.data.formats.tables import TEXT_COLUMNS, read_tables
@@ -42,7 +42,7 @@ class Delimited:
     UNIT: ClassVar[Unit] = "row"
 
     def sniff(self, path: Path) -> bool:
-        """Whether a folder has our files, or a file's header has our columns."""
+        """Return whether a folder has our files, or a file's header has our columns."""
         if path.is_dir():
             return shared.has_any(path, self._names)
         try:
@@ -77,7 +77,7 @@ class Delimited:
         shared.write_shared(dataset, folder)
 
     def files(self, path: Path) -> dict[str, Path]:
-        """The file of each split; the header is not counted as a row."""
+        """Return the file of each split; the header is not counted as a row."""
         return shared.find_splits(path, self._names)
 
     @property
@@ -166,7 +166,10 @@ def _check_header(header: list[str], path: Path) -> None:
 
 @contextlib.contextmanager
 def _any_field_size() -> Iterator[None]:
-    """Long documents pass the csv module's limit of 131072 characters, which is process-wide."""
+    """Lift the csv module's limit of 131072 characters for long documents.
+
+    Which is process-wide.
+    """
     before = csv.field_size_limit(1 << 30)
     try:
         yield

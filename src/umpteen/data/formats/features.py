@@ -30,7 +30,7 @@ _LOST = {
 
 
 def features(dataset: Dataset) -> frozenset[str]:
-    """The parts of ``ALL`` that this data set really has."""
+    """Return the parts of ``ALL`` that this data set really has."""
     labels, splits = dataset.labels, list(dataset.splits.values())
     texts = [*labels.titles, *(labels.contents or ())]
     for split in splits:
@@ -48,7 +48,7 @@ def features(dataset: Dataset) -> frozenset[str]:
 
 
 def losses(dataset: Dataset, holds: frozenset[str]) -> str:
-    """What a format that holds only these features loses of a data set; empty if nothing.
+    """Return what a format that holds only these features loses of a data set; empty if nothing.
 
     Example:
         >>> losses(Dataset.from_lists(["a"], [["x"]]), ALL - {"label ids", "filters"})

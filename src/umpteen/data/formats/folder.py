@@ -35,13 +35,13 @@ Names = Mapping[str, Sequence[str]]
 
 
 def find(folder: Path, names: Iterable[str]) -> list[Path]:
-    """The files of a folder that have one of the names, with or without ``.gz``."""
+    """Return the files of a folder that have one of the names, with or without ``.gz``."""
     candidates = [folder / f"{name}{end}" for name in names for end in ("", ".gz")]
     return [path for path in candidates if path.exists()]
 
 
 def find_one(folder: Path, names: Sequence[str]) -> Path | None:
-    """The file with one of the names, or None.
+    """Return the file with one of the names, or None.
 
     Raises:
         DataError: If there are several, since nothing says which one is meant.
@@ -54,7 +54,7 @@ def find_one(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 def require_one(folder: Path, names: Sequence[str], what: str) -> Path:
-    """The file with one of the names.
+    """Return the file with one of the names.
 
     Raises:
         DataError: If it is missing or there are several.
@@ -68,7 +68,7 @@ def require_one(folder: Path, names: Sequence[str], what: str) -> Path:
 
 
 def find_splits(path: Path, names: Names) -> dict[str, Path]:
-    """Where each split's queries are; a single file (or ``-``) is a train split.
+    """Return where each split's queries are; a single file (or ``-``) is a train split.
 
     Raises:
         DataError: If the folder has none of them.
@@ -83,7 +83,7 @@ def find_splits(path: Path, names: Names) -> dict[str, Path]:
 
 
 def has_any(path: Path, names: Names) -> bool:
-    """Whether a folder holds any of the files."""
+    """Return whether a folder holds any of the files."""
     return path.is_dir() and any(find(path, options) for options in names.values())
 
 
@@ -125,7 +125,7 @@ def write_shared(dataset: Dataset, folder: Path) -> None:
 
 
 def read_filters(path: Path, split: str, shape: tuple[int, int]) -> NDArray[np.int64]:
-    """The (row, label row) pairs of a split that count neither as right nor as wrong.
+    """Return the (row, label row) pairs of a split that count neither as right nor as wrong.
 
     Args:
         path: The folder; a single file has no filters.
@@ -163,7 +163,10 @@ def read_filters(path: Path, split: str, shape: tuple[int, int]) -> NDArray[np.i
 
 
 def is_count(word: str) -> bool:
-    """Whether a word is a number from 0 that fits 64 bits; ``int`` takes far stranger ones."""
+    """Return whether a word is a number from 0 that fits 64 bits.
+
+    ``int`` takes far stranger ones.
+    """
     return word.isascii() and word.isdigit() and len(word) <= 18
 
 

@@ -31,7 +31,7 @@ FIELDS = Fields()
 
 
 def sniff(path: Path) -> bool:
-    """Whether a folder has our files, or a file begins with a JSON object."""
+    """Return whether a folder has our files, or a file begins with a JSON object."""
     if path.is_dir():
         return shared.has_any(path, FILES)
     try:
@@ -76,7 +76,7 @@ def write(dataset: Dataset, folder: Path) -> None:
 
 
 def files(path: Path) -> dict[str, Path]:
-    """The file of each split; row i of a split is line i + 1 of its file."""
+    """Return the file of each split; row i of a split is line i + 1 of its file."""
     return {"train": path} if path == STDIN else shared.find_splits(path, FILES)
 
 

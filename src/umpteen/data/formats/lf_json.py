@@ -33,7 +33,7 @@ FIELDS = Fields(title=("title",), id="uid", labels="target_ind", relevance="targ
 
 
 def sniff(path: Path) -> bool:
-    """Whether the folder has a trn, tst or lbl file."""
+    """Return whether the folder has a trn, tst or lbl file."""
     return shared.has_any(path, {**FILES, "labels": LABELS})
 
 
@@ -71,7 +71,7 @@ def write(dataset: Dataset, folder: Path) -> None:
 
 
 def files(path: Path) -> dict[str, Path]:
-    """The file of each split; row i of a split is line i + 1 of its file."""
+    """Return the file of each split; row i of a split is line i + 1 of its file."""
     if not path.is_dir():
         raise DataError("expected a folder with trn.json, tst.json and lbl.json", path=path)
     return shared.find_splits(path, FILES)

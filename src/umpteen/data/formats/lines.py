@@ -61,7 +61,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
-    r"""The lines of a file with their numbers from 1, without their ends unless asked.
+    r"""Yield the lines of a file with their numbers from 1, without their ends unless asked.
 
     Lines end at ``\n`` or ``\r\n`` only: other Unicode line separators are part of the text.
 
@@ -92,7 +92,7 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a file with one per line; empty lines may stand only at the end.
+    """Yield the JSON objects of a file with one per line; empty lines may stand only at the end.
 
     Args:
         path: The file.
@@ -164,12 +164,12 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def shown(path: Path) -> str:
-    """What to call a file in a message."""
+    """Return what to call a file in a message."""
     return "standard input" if path == STDIN else str(path)
 
 
 def kind(value: Any) -> str:
-    """What a JSON value is, in words.
+    """Name the kind of a JSON value.
 
     Example:
         >>> kind([1]), kind(None), kind(True)

@@ -32,7 +32,7 @@ LABELS = ("Y.txt",)
 
 
 def sniff(path: Path) -> bool:
-    """Whether the folder has one of the matrices."""
+    """Return whether the folder has one of the matrices."""
     return shared.has_any(path, FILES)
 
 
@@ -77,7 +77,7 @@ def write(dataset: Dataset, folder: Path) -> None:
 
 
 def files(path: Path) -> dict[str, Path]:
-    """The text file of each split; row i of a split is line i + 1 of its file."""
+    """Return the text file of each split; row i of a split is line i + 1 of its file."""
     return {
         name: shared.require_one(path / RAW, (f"{_stem(file)}_X.txt",), "the texts of the queries")
         for name, file in _matrix_files(path).items()

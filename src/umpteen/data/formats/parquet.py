@@ -34,7 +34,7 @@ FIELDS = Fields()
 
 
 def sniff(path: Path) -> bool:
-    """Whether a folder has our files, or a file begins as parquet files do."""
+    """Return whether a folder has our files, or a file begins as parquet files do."""
     if path.is_dir():
         return shared.has_any(path, FILES)
     try:
@@ -72,7 +72,7 @@ def write(dataset: Dataset, folder: Path) -> None:
 
 
 def files(path: Path) -> dict[str, Path]:
-    """The file of each split."""
+    """Return the file of each split."""
     return shared.find_splits(path, FILES)
 
 

@@ -22,7 +22,10 @@ class Format(Protocol):
     """Whether row i of a split is line i + 1 of its file, or only row i + 1."""
 
     def sniff(self, path: Path) -> bool:
-        """Whether the path looks like this format; looks at names and first bytes, never raises."""
+        """Return whether the path looks like this format.
+
+        Looks at names and first bytes, never raises.
+        """
 
     def read(self, path: Path) -> Dataset:
         """Read the data set."""
@@ -31,7 +34,7 @@ class Format(Protocol):
         """Write the data set into a folder that exists and is empty."""
 
     def files(self, path: Path) -> dict[str, Path]:
-        """The file that holds each split's texts."""
+        """Return the file that holds each split's texts."""
 
 
 def recognise(

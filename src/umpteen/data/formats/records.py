@@ -36,7 +36,7 @@ class Resolves(Protocol):
     """Turns the labels of a record into label rows."""
 
     def __call__(self, values: Sequence[Any]) -> list[int]:
-        """The rows; raises DataError without a place for what is no label."""
+        """Return the rows; raises DataError without a place for what is no label."""
 
 
 class LabelNames:
@@ -51,11 +51,11 @@ class LabelNames:
         self._by_text: dict[str, int] | None = None
 
     def __call__(self, values: Sequence[Any]) -> list[int]:
-        """The rows of some labels."""
+        """Return the rows of some labels."""
         return [self._row(value) for value in values]
 
     def label_set(self) -> LabelSet:
-        """The label set: the given one, or the ids met so far."""
+        """Return the label set: the given one, or the ids met so far."""
         if self._labels is not None:
             return self._labels
         ids = list(self._rows)
@@ -92,7 +92,7 @@ class LabelNames:
 def read_labels(
     records: Iterable[tuple[int, Record]], path: Path, fields: Fields, *, unit: Unit = "line"
 ) -> LabelSet:
-    """A label set from records.
+    """Return a label set from records.
 
     Args:
         records: Line or row number, and record.
@@ -142,7 +142,7 @@ class Queries:
     targets: TargetRows
 
     def split(self, name: str, folder: Path, labels: LabelSet, *, by_row: bool = False) -> Split:
-        """The split, with its filters.
+        """Return the split, with its filters.
 
         Args:
             name: Which split it is, to find its filters.
@@ -158,7 +158,7 @@ class Queries:
 def read_queries(
     records: Iterable[tuple[int, Record]], targets: TargetRows, resolve: Resolves, fields: Fields
 ) -> Queries:
-    """The queries of one file.
+    """Return the queries of one file.
 
     Args:
         records: Line or row number, and record.
@@ -202,7 +202,7 @@ def read_queries(
 
 
 def take_texts(record: Record, fields: Fields, *, default: str | None = None) -> tuple[str, str]:
-    """Title and content of a record; the content is empty where there is none.
+    """Return title and content of a record; the content is empty where there is none.
 
     Args:
         record: The record.
@@ -230,7 +230,7 @@ def take_texts(record: Record, fields: Fields, *, default: str | None = None) ->
 
 
 def as_id(value: Any) -> str | None:
-    """A string or whole number as an id; None for anything else."""
+    """Return a string or whole number as an id; None for anything else."""
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None

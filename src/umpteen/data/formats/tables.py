@@ -8,7 +8,7 @@ from typing import Any
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.cells import find_separator, split_cell, split_numbers
+from umpteen.data.formats.label_separators import find_separator, split_cell, split_numbers
 from umpteen.data.formats.lines import shown
 from umpteen.data.formats.records import Fields, LabelNames, read_labels, read_queries
 from umpteen.data.formats.targets import TargetRows, Unit
@@ -18,18 +18,18 @@ FIELDS = Fields()
 TEXT_COLUMNS = FIELDS.title
 
 Record = dict[str, Any]
-Rows = Iterator[tuple[int, Record]]
+TableRows = Iterator[tuple[int, Record]]
 
 
 def read_tables(
     path: Path,
     files: dict[str, Path],
     label_file: Path | None,
-    read_rows: Callable[[Path], Rows],
+    read_rows: Callable[[Path], TableRows],
     *,
     unit: Unit,
 ) -> Dataset:
-    """A data set from tables.
+    """Return a data set from tables.
 
     Args:
         path: The folder or file.
@@ -62,8 +62,8 @@ def read_tables(
     return shared.finish(path, label_set, splits)
 
 
-def _checked(file: Path, rows: Rows) -> list[tuple[int, Record]]:
-    """All rows, with only the columns we read; the labels column must be there."""
+def _checked(file: Path, rows: TableRows) -> list[tuple[int, Record]]:
+    """Return all rows, with only the columns we read; the labels column must be there."""
     wanted = {*FIELDS.title, FIELDS.content, FIELDS.id, FIELDS.labels, FIELDS.relevance}
     kept: list[tuple[int, Record]] = []
     for number, record in rows:
@@ -87,7 +87,7 @@ def _check_columns(file: Path, record: Record) -> None:
         )
 
 
-def _split_cells(rows: list[tuple[int, Record]], separator: str, targets: TargetRows) -> Rows:
+def _split_cells(rows: list[tuple[int, Record]], separator: str, targets: TargetRows) -> TableRows:
     for number, record in rows:
         column = FIELDS.labels
         try:

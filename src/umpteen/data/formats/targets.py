@@ -37,7 +37,7 @@ class TargetRows:
         return len(self._lengths)
 
     def error(self, message: str, place: int, column: str | None = None) -> DataError:
-        """An error at a line or row of this file."""
+        """Return an error at a line or row of this file."""
         where: dict[str, Any] = {self.unit: place}
         return DataError(message, path=shown(self.path), column=column, **where)
 
@@ -67,7 +67,7 @@ class TargetRows:
         self._places.append(place)
 
     def matrix(self, n_labels: int, names: Sequence[str] | None = None) -> sp.csr_matrix:
-        """The checked CSR matrix (N, L), float32, columns sorted.
+        """Return the checked CSR matrix (N, L), float32, columns sorted.
 
         Args:
             n_labels: How many labels there are.
@@ -126,7 +126,7 @@ class TargetRows:
 
 
 def first_repeat(matrix: sp.csr_matrix) -> int:
-    """The first row that holds a column twice, or -1; the columns must be sorted.
+    """Return the first row that holds a column twice, or -1; the columns must be sorted.
 
     Example:
         >>> first_repeat(sp.csr_matrix(([1, 1], [2, 2], [0, 0, 2]), shape=(2, 3)))

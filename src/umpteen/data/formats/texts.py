@@ -15,7 +15,7 @@ HOLDS = frozenset({"relevance", "filters", "validation"})
 
 
 def read_texts(path: Path) -> list[str]:
-    """The lines of a file.
+    """Return the lines of a file.
 
     Raises:
         DataError: If there are none.
@@ -27,7 +27,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 def read_label_texts(path: Path) -> LabelSet:
-    """Labels from their texts; the ids are the rows, counted from 0."""
+    """Return labels from their texts; the ids are the rows, counted from 0."""
     titles = read_texts(path)
     return LabelSet([str(row) for row in range(len(titles))], titles)
 
@@ -53,7 +53,7 @@ def write_label_texts(path: Path, labels: LabelSet) -> None:
 
 
 def one_line(text: str) -> str:
-    r"""A text without line breaks.
+    r"""Return a text without line breaks.
 
     Example:
         >>> one_line("two\r\nlines")

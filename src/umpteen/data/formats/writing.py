@@ -12,7 +12,7 @@ from umpteen.data.formats.records import Fields
 
 
 def query_records(split: Split, ids: Sequence[Any], fields: Fields) -> Iterator[dict[str, Any]]:
-    """The records that ``read_queries`` turns into this split.
+    """Yield the records that ``read_queries`` turns into this split.
 
     Args:
         split: The queries.
@@ -37,14 +37,14 @@ def query_records(split: Split, ids: Sequence[Any], fields: Fields) -> Iterator[
 
 
 def label_records(dataset: Dataset, fields: Fields) -> Iterator[dict[str, Any]]:
-    """The records that ``read_labels`` turns into the label set."""
+    """Yield the records that ``read_labels`` turns into the label set."""
     labels = dataset.labels
     for row, title in enumerate(labels.titles):
         yield {fields.id: labels.ids[row], **_text_fields(title, labels.contents, row, fields)}
 
 
 def relevances(split: Split, start: int, stop: int) -> list[float]:
-    """Some relevances with as few digits as float32 needs.
+    """Return some relevances with as few digits as float32 needs.
 
     Example:
         >>> import scipy.sparse as sp

@@ -30,7 +30,7 @@ LABELS = ("Y.txt",)
 
 
 def sniff(path: Path) -> bool:
-    """Whether the folder itself (not its ``raw``) has the texts."""
+    """Return whether the folder itself (not its ``raw``) has the texts."""
     return shared.has_any(path, {**FILES, "labels": LABELS})
 
 
@@ -72,7 +72,7 @@ def write(dataset: Dataset, folder: Path) -> None:
 
 
 def files(path: Path) -> dict[str, Path]:
-    """The text file of each split; row i of a split is line i + 1 of its file."""
+    """Return the text file of each split; row i of a split is line i + 1 of its file."""
     if not path.is_dir():
         raise DataError("expected a folder with trn_X.txt, trn_X_Y.txt and Y.txt", path=path)
     return shared.find_splits(path, FILES)

@@ -32,7 +32,7 @@ APT_HELPER = "/usr/lib/apt/apt-helper"
 
 
 def find_lists(folder: Path, kind: str) -> list[Path]:
-    """The lists of one kind in a folder, by name.
+    """Return the lists of one kind in a folder, by name.
 
     Args:
         folder: Where apt keeps them.

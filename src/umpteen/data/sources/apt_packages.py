@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from umpteen.data.sources.apt_lists import find_lists, read_stanzas
-from umpteen.data.sources.assembly import Say
 from umpteen.errors import DataError
+from umpteen.types import Log
 
 LISTS = Path("/var/lib/apt/lists")
 _FIELDS = frozenset({"Package", "Description", "Description-en", "Description-md5"})
@@ -33,7 +33,7 @@ class Package:
 
 
 def read_packages(
-    folder: str | Path | None, fields: frozenset[str], *, source: str, say: Say
+    folder: str | Path | None, fields: frozenset[str], *, source: str, log: Log
 ) -> dict[str, Package]:
     """Read every package once, with its English long description where there is one.
 
@@ -41,7 +41,7 @@ def read_packages(
         folder: The folder with the lists; apt's own if None.
         fields: Fields to keep besides the descriptions.
         source: The name of the data set, for lines of progress.
-        say: Takes lines of progress.
+        log: Takes lines of progress.
 
     Returns:
         Packages by name, sorted by name. A package in several lists is taken from the first by
@@ -59,12 +59,12 @@ def read_packages(
         )
     long: dict[str, str] = {}
     for path in find_lists(folder, "Translation-en"):
-        say(f"{source}: reading {path.name}")
+        log(f"{source}: reading {path.name}")
         for stanza in read_stanzas(path, _FIELDS):
             long.setdefault(stanza.get("Description-md5", ""), long_description(stanza))
     packages: dict[str, Package] = {}
     for path in files:
-        say(f"{source}: reading {path.name}")
+        log(f"{source}: reading {path.name}")
         for stanza in read_stanzas(path, _FIELDS | fields):
             name = stanza.get("Package", "")
             if not name:

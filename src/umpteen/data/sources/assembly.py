@@ -5,7 +5,7 @@ Knows nothing of where the pairs come from; each source's own file does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,6 @@ from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 
-Say = Callable[[str], None]
 """Takes one line of progress."""
 
 
@@ -97,7 +96,7 @@ def assemble(
 def held_out(
     texts: Sequence[str], *, share: float, seed: int, may: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
-    """Which queries to test on; queries of the same text always go to the same side.
+    """Return which queries to test on; queries of the same text always go to the same side.
 
     Args:
         texts: The queries' texts; compared without case and with single spaces.
@@ -125,7 +124,7 @@ def held_out(
 
 
 def text_key(text: str) -> str:
-    """What two texts share when they differ in case and spacing alone.
+    """Return what two texts share when they differ in case and spacing alone.
 
     Example:
         >>> text_key("Heart  Failure ")

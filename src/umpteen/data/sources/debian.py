@@ -9,8 +9,9 @@ from pathlib import Path
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.sources.apt_packages import Package, read_packages
-from umpteen.data.sources.assembly import Material, Say, assemble, quiet
+from umpteen.data.sources.assembly import Material, assemble, quiet
 from umpteen.errors import ConfigError
+from umpteen.types import Log
 
 RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests")
 
@@ -25,9 +26,9 @@ def build(
     min_queries: int = 1,
     test_share: float = 0.25,
     seed: int = 0,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Dataset:
-    """Packages as queries ("name: short description"), the packages they ask for as labels.
+    """Return packages as queries ("name: short description"), the packages they ask for as labels.
 
     Every alternative of a relation counts, versions and architectures do not, and virtual packages
     (which no list describes) are left out. A package in several lists is taken from the first by
@@ -40,7 +41,7 @@ def build(
         min_queries: Labels on fewer training queries than this are left out.
         test_share: The share of the packages to hold out.
         seed: Chooses which.
-        say: Takes lines of progress.
+        log: Takes lines of progress.
 
     Returns:
         The data set.
@@ -51,12 +52,12 @@ def build(
     """
     if not 0 < max_share <= 1:
         raise ConfigError(f"the largest share must be above 0 and at most 1, not {max_share}")
-    packages = read_packages(lists, frozenset(RELATIONS), source="debian", say=say)
+    packages = read_packages(lists, frozenset(RELATIONS), source="debian", log=log)
     related = [[name for name in related_names(p) if name in packages] for p in packages.values()]
     counts = Counter(name for names in related for name in names)
     most = max_share * sum(bool(names) for names in related)
     head = {name for name, count in counts.items() if count > most}
-    say(f"debian: {len(packages)} packages, {len(head)} labels left out as too frequent")
+    log(f"debian: {len(packages)} packages, {len(head)} labels left out as too frequent")
     contents = [package.description for package in packages.values()]
     material = Material(
         ids=list(packages),
@@ -72,7 +73,7 @@ def build(
 
 
 def relation_names(relation: str) -> Iterator[str]:
-    r"""The package names of a relation field.
+    r"""Yield the package names of a relation field.
 
     Example:
         >>> list(relation_names("libc6 (>= 2.36), perl:any | mawk [amd64],\n foo"))
@@ -85,7 +86,7 @@ def relation_names(relation: str) -> Iterator[str]:
 
 
 def related_names(package: Package) -> list[str]:
-    """The distinct packages a package asks for, itself excluded."""
+    """Return the distinct packages a package asks for, itself excluded."""
     related = dict.fromkeys(
         name for field in RELATIONS for name in relation_names(package.fields.get(field, ""))
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.sources.apt_packages import read_packages
-from umpteen.data.sources.assembly import Material, Say, assemble, quiet
+from umpteen.data.sources.assembly import Material, assemble, quiet
 from umpteen.errors import ConfigError, DataError
+from umpteen.types import Log
 
 _FIELDS = frozenset({"Tag"})
 # "implemented-in::{c,perl}": one facet with several tags, as some lists abbreviate it.
@@ -24,7 +25,7 @@ def build(
     min_queries: int = 3,
     test_share: float = 0.25,
     seed: int = 0,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Dataset:
     """Build texts and labels from package descriptions and their debtags.
 
@@ -38,7 +39,7 @@ def build(
         min_queries: Labels with fewer training texts than this are left out.
         test_share: The share of the packages to hold out.
         seed: Selects the packages to hold out.
-        say: Takes lines of progress.
+        log: Takes lines of progress.
 
     Returns:
         The data set.
@@ -49,7 +50,7 @@ def build(
     """
     if min_tags < 1:
         raise ConfigError(f"the least number of tags must be 1 or more, not {min_tags}")
-    packages = read_packages(lists, _FIELDS, source="debtags", say=say)
+    packages = read_packages(lists, _FIELDS, source="debtags", log=log)
     tags = {name: parse_tags(package.fields.get("Tag", "")) for name, package in packages.items()}
     tagged = sum(map(bool, tags.values()))
     if not tagged:
@@ -57,7 +58,7 @@ def build(
             f"none of {len(packages)} packages has a Tag field; use the lists of Debian 12 main"
         )
     kept = [package for name, package in packages.items() if len(tags[name]) >= min_tags]
-    say(f"debtags: {len(packages)} packages, {tagged} with tags, {len(kept)} with {min_tags}+ tags")
+    log(f"debtags: {len(packages)} packages, {tagged} with tags, {len(kept)} with {min_tags}+ tags")
     contents = [package.description for package in kept]
     distinct = sorted({tag for package in kept for tag in tags[package.name]})
     material = Material(

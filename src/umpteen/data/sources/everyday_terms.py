@@ -541,7 +541,7 @@ Z99.3 in a wheelchair
 
 
 def everyday_terms() -> Iterator[tuple[str, list[str]]]:
-    """The terms of the table, each with its codes, in the order of the table.
+    """Yield the terms of the table, each with its codes, in the order of the table.
 
     Yields:
         A term and the code or codes it means.

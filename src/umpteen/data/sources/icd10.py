@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from umpteen.data.dataset import Dataset
-from umpteen.data.sources.assembly import Material, Say, assemble, quiet, text_key
+from umpteen.data.sources.assembly import Material, assemble, quiet, text_key
 from umpteen.data.sources.everyday_terms import everyday_terms
 from umpteen.errors import ConfigError
 from umpteen.extras import require
+from umpteen.types import Log
 
 TOPS = {"category": 3, "block": 2, "chapter": 1}
 DESCRIPTIONS = ("own", "deeper", "all", "none")
@@ -38,9 +39,9 @@ def build(
     everyday: bool = True,
     test_share: float = 0.25,
     seed: int = 0,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Dataset:
-    """Terms of the ICD-10-CM tables as queries, their codes and the codes above as labels.
+    """Return terms of the ICD-10-CM tables as queries, their codes and the codes above as labels.
 
     Queries are inclusion terms, "includes" notes and the terms of "excludes" notes that name the
     code they belong to; only such terms are ever tested, and never one that is word for word the
@@ -59,7 +60,7 @@ def build(
             of them is ever tested.
         test_share: The share of the terms to hold out.
         seed: Chooses which.
-        say: Takes lines of progress.
+        log: Takes lines of progress.
 
     Returns:
         The data set.
@@ -72,7 +73,7 @@ def build(
     for option, value, known in (("top", top, TOPS), ("descriptions", descriptions, DESCRIPTIONS)):
         if value not in known:
             raise ConfigError(f"{option} {value!r} is not known. Known: {', '.join(known)}.")
-    say("icd10: reading the tables of simple-icd-10-cm")
+    log("icd10: reading the tables of simple-icd-10-cm")
     with warnings.catch_warnings():
         # The package warns about empty notes in its own tables, which is nothing a user can mend.
         warnings.simplefilter("ignore")
@@ -88,7 +89,7 @@ def build(
         queries.add_descriptions(names, own=own, deeper=deeper)
     if everyday:
         queries.add_everyday(everyday_terms())
-    say(f"icd10: {len(queries.titles)} queries, {len(labels)} codes")
+    log(f"icd10: {len(queries.titles)} queries, {len(labels)} codes")
     return assemble(queries.material(), name="icd10", test_share=test_share, seed=seed)
 
 
@@ -133,7 +134,7 @@ class _Queries:
                 self.add(term, known, may_test=False)
 
     def material(self) -> Material:
-        """What was added, in the order of the labels' table and then of first appearance."""
+        """Return what was added, in the order of the labels' table and then of first appearance."""
         keys = list(self.titles)
         return Material(
             ids=[f"term-{number}" for number in range(len(keys))],
@@ -147,7 +148,7 @@ class _Queries:
 def _hierarchy(
     table: Any, *, depth: int, highest: int
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The description of every code, and its labels from the highest down to the nearest."""
+    """Return the description of every code, and its labels from the highest down to the nearest."""
     names: dict[str, str] = {}
     chains: dict[str, list[str]] = {}
     for code in table.get_all_codes(with_dots=True):
@@ -165,7 +166,7 @@ def _hierarchy(
 
 
 def _level(code: str) -> int:
-    """Characters of a code; a block counts as 2 and a chapter as 1.
+    """Return characters of a code; a block counts as 2 and a chapter as 1.
 
     Example:
         >>> [_level(code) for code in ("9", "I20-I25", "I21", "I21.09")]
@@ -177,7 +178,7 @@ def _level(code: str) -> int:
 
 
 def _words(term: str) -> frozenset[str]:
-    """The words two terms share when they differ in order, number or words that say nothing.
+    """Return the words two terms share when they differ in order, number or words that say nothing.
 
     Example:
         >>> _words("Wax in ear") == _words("Ear wax NOS"), _words("Earache") == _words("ear wax")
@@ -198,7 +199,7 @@ def _terms(table: Any, names: Mapping[str, str]) -> Iterator[tuple[str, list[str
 
 
 def _references(notes: Iterable[str], names: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """The terms of exclusion notes, with the codes they point to.
+    """Yield the terms of exclusion notes, with the codes they point to.
 
     Example:
         >>> known = {"S62": "", "E00": ""}

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from umpteen.data.dataset import Dataset
-from umpteen.data.sources.assembly import Material, Say, assemble, quiet
+from umpteen.data.sources.assembly import Material, assemble, quiet
 from umpteen.errors import DataError
+from umpteen.types import Log
 
 PLACES = (Path("/usr/share/wordnet"),)
 FILES = {"n": "data.noun", "v": "data.verb", "a": "data.adj", "r": "data.adv"}
@@ -68,9 +69,9 @@ def build(
     min_queries: int = 1,
     test_share: float = 0.25,
     seed: int = 0,
-    say: Say = quiet,
+    log: Log = quiet,
 ) -> Dataset:
-    """Synsets as queries ("lemmas: definition"), the synsets they point to as labels.
+    """Return synsets as queries ("lemmas: definition"), the synsets they point to as labels.
 
     A synset that is a label too is never an answer to itself; such pairs are filters.
 
@@ -79,7 +80,7 @@ def build(
         min_queries: Labels on fewer training queries than this are left out.
         test_share: The share of the synsets to hold out.
         seed: Chooses which.
-        say: Takes lines of progress.
+        log: Takes lines of progress.
 
     Returns:
         The data set; example sentences are the queries' content.
@@ -90,7 +91,7 @@ def build(
     folder = _find(dict_folder)
     synsets: list[Synset] = []
     for part, file in FILES.items():
-        say(f"wordnet: reading {folder / file}")
+        log(f"wordnet: reading {folder / file}")
         synsets.extend(read_synsets(folder / file, part))
     known = {synset.id: synset.text for synset in synsets}
     for synset in synsets:
@@ -101,7 +102,7 @@ def build(
                     "they are not of one WordNet version",
                     path=folder,
                 )
-    say(f"wordnet: {len(synsets)} synsets")
+    log(f"wordnet: {len(synsets)} synsets")
     material = Material(
         ids=list(known),
         titles=[synset.text for synset in synsets],

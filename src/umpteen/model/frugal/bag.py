@@ -50,7 +50,7 @@ class BagEncoder(nn.Module):
             nn.init.zeros_(self.outer.bias)
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim)."""
+        """Encode ragged tokens of B texts, (B, dim)."""
         device = self.table.device
         ids = to_device(tokens.ids, device).long()
         offsets = to_device(tokens.offsets, device)
@@ -61,7 +61,7 @@ class BagEncoder(nn.Module):
         return mean + self.outer(inner)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The token vectors and their weights."""
+        """Return the token vectors and their weights."""
         return [self.table, self.weights]
 
     def save(self, folder: Path) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class ConvolutionEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """Ragged tokens of B texts to (B, dim)."""
+        """Encode ragged tokens of B texts, (B, dim)."""
         device = self.table.device
         lengths = np.diff(tokens.offsets)
         text = to_device(np.repeat(np.arange(len(lengths)), lengths), device)  # (T,)
@@ -78,7 +78,7 @@ class ConvolutionEncoder(nn.Module):
         return mean + self.mix(self.dropout(pooled))
 
     def _views(self, vectors: Tensor, place: Tensor) -> Tensor:
-        """(T, D) vectors of tokens at places (T,) of their texts to (T, W, channels).
+        """Convolve (T, D) token vectors at places (T,) of their texts, (T, W, channels).
 
         Equals a ``conv1d`` over each text, where a window that ends at a position sees it and the
         tokens before it. One product for all windows and all their taps, whose results are moved
@@ -98,7 +98,7 @@ class ConvolutionEncoder(nn.Module):
         return torch.stack(views, dim=1)
 
     def _attended(self, views: Tensor) -> Tensor:
-        """(T, W, channels), each plus its attention to all of its position.
+        """Add to (T, W, channels) the attention of each to all of its position.
 
         Equals ``views + softmax(query(views) @ views.mT / sqrt(channels)) @ views``; products of so
         few rows cost a CPU more to start than to make.
@@ -111,7 +111,7 @@ class ConvolutionEncoder(nn.Module):
         return torch.stack(found, dim=1)
 
     def row_parameters(self) -> list[nn.Parameter]:
-        """The token vectors."""
+        """Return the token vectors."""
         return [self.table]
 
     def save(self, folder: Path) -> dict[str, Any]:

@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 WORDLLAMA_WEIGHTS = "weights/l2_supercat_256.safetensors"
 WORDLLAMA_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 """Rarer characters have no token of their own in a learned tokenizer."""
 
 
 def static_table_available() -> bool:
-    """Whether the packaged static table is installed."""
+    """Return whether the packaged static table is installed."""
     return importlib.util.find_spec("wordllama") is not None
 
 
 def load_static_table() -> tuple[Tokenizer, Tensor]:
-    """The packaged table of static token vectors (wordllama, MIT): tokenizer and (V, 256) float32.
+    """Return the packaged table of static token vectors (wordllama, MIT).
+
+    Tokenizer and (V, 256) float32.
 
     Only the package's two data files are read; its code is not imported.
 
@@ -61,7 +63,7 @@ def load_static_table() -> tuple[Tokenizer, Tensor]:
 
 
 def static_word_vectors(words: Sequence[str]) -> NDArray[np.float32]:
-    """Words to the means of their tokens' vectors in the packaged static table: (V, 256).
+    """Return the mean static vectors of words' tokens, (V, 256).
 
     Raises:
         MissingExtra: If the package is not installed.
@@ -78,7 +80,9 @@ def static_word_vectors(words: Sequence[str]) -> NDArray[np.float32]:
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> Tokenizer:
-    """A WordPiece tokenizer learned from the data's own texts; the same texts give the same one.
+    """Return a WordPiece tokenizer learned from the data's own texts.
+
+    The same texts give the same one.
 
     Args:
         texts: Query and label texts.
@@ -111,7 +115,7 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> Tokenizer:
 
 
 def random_table(n_tokens: int, dim: int, *, generator: torch.Generator) -> Tensor:
-    """Token vectors from a normal distribution with unit expected length: (V, D)."""
+    """Return token vectors from a normal distribution with unit expected length: (V, D)."""
     return torch.randn(n_tokens, dim, generator=generator) * dim**-0.5
 
 
@@ -134,9 +138,12 @@ def _word_pieces(vocabulary: dict[str, int]) -> Tokenizer:
 
 
 def _frequent_characters(texts: Sequence[str], normalizer: Any) -> list[str]:
-    """The most frequent characters after normalizing, ties by character, in character order."""
+    """Return the most frequent characters after normalizing, ties by character.
+
+    In character order.
+    """
     counts: Counter[str] = Counter()
     for start in range(0, len(texts), 1024):
         counts.update(normalizer.normalize_str(" ".join(texts[start : start + 1024])))
     kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    return sorted(kept[:MOST_CHARACTERS])
+    return sorted(kept[:MAX_CHARACTERS])

@@ -16,6 +16,9 @@ from umpteen.ranking.lexical.sparse_topk import look_up
 from umpteen.ranking.lexical.tokens import END, token_blocks
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 
+MAX_POSTINGS = 1000
+"""Added labels per term that can be found by it, those with the largest tf-idf."""
+
 
 @dataclass(frozen=True)
 class AddedTerms:
@@ -28,7 +31,7 @@ class AddedTerms:
     vectorizer: Vectorizer
     n_words: int = 0
     """Words that the vectorizer lacks."""
-    columns: GrowingColumns = field(default_factory=GrowingColumns)
+    columns: GrowingColumns = GrowingColumns(max_postings=MAX_POSTINGS)
     _ids: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     """Word to number. Later values append to the same dictionary; numbers from ``n_words`` on are
     theirs."""

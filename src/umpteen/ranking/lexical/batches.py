@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
+
+from umpteen.ranking.lexical.matrices import count_terms, row_numbers
 
 POWER_STEPS = 100
 POWER_TOLERANCE = 1e-3
@@ -50,6 +53,8 @@ class TextBatch:
     """(U,) terms that occur in the batch."""
     transposed: SparseRows
     """(U, B)."""
+    decay: torch.Tensor
+    """(U, 1) share of the decay that is due in this batch; 1 per epoch for every term."""
     damping: torch.Tensor
     """(B, 1) at most 1."""
 
@@ -79,6 +84,7 @@ class TextBatches:
         damping = 1.0 / np.maximum(1.0, squares @ scale)
         order = np.random.default_rng([seed, 7]).permutation(queries.shape[0])
         batches = []
+        visits = _visits(queries[order], size)
         for start in range(0, len(order), size):
             rows = order[start : start + size]
             own = queries[rows]
@@ -90,6 +96,7 @@ class TextBatches:
                     SparseRows.of(own, device),
                     torch.from_numpy(terms).to(device),
                     SparseRows.of(transposed[terms], device),
+                    torch.from_numpy((1.0 / visits[terms, None]).astype(np.float32)).to(device),
                     torch.from_numpy(damping[rows, None].astype(np.float32)).to(device),
                 )
             )
@@ -98,6 +105,14 @@ class TextBatches:
         largest, converged = largest_eigenvalue(scaled)
         columns = torch.from_numpy(scale[:, None].astype(np.float32)).to(device)
         return cls(batches, columns, max(0.0, largest - 1.0), converged)
+
+
+def _visits(queries: sp.csr_matrix, size: int) -> NDArray[np.int64]:
+    """Return (V,) the number of batches of ``size`` rows that contain each term, at least 1."""
+    batch = row_numbers(queries) // size
+    n_batches = -(-queries.shape[0] // size)
+    occurs = count_terms(batch, queries.indices, (n_batches, queries.shape[1]))
+    return np.maximum(1, np.bincount(occurs.indices, minlength=queries.shape[1]))
 
 
 def largest_eigenvalue(matrix: sp.csr_matrix) -> tuple[float, bool]:

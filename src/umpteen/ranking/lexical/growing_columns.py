@@ -8,6 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from umpteen.ranking.lexical.matrices import keep_largest
+
 GROWTH = 16
 """A segment is merged into the one before unless that is this many times larger."""
 
@@ -24,17 +26,20 @@ class Segment:
     """(U, A)."""
 
     @classmethod
-    def of(cls, by_row: sp.csr_matrix) -> Segment:
-        """Build the inverted index of rows."""
+    def of(cls, by_row: sp.csr_matrix, max_postings: int | None = None) -> Segment:
+        """Build the inverted index of rows; each term keeps its ``max_postings`` largest values."""
         terms, places = np.unique(by_row.indices, return_inverse=True)
         parts = (by_row.data, places, by_row.indptr)
         compact = sp.csr_matrix(parts, shape=(by_row.shape[0], len(terms)))
-        return cls(by_row, terms.astype(np.int64), sp.csr_matrix(compact.T))
+        postings = sp.csr_matrix(compact.T)
+        if max_postings is not None:
+            postings = keep_largest(postings, max_postings)
+        return cls(by_row, terms.astype(np.int64), postings)
 
     def __len__(self) -> int:
         return int(self.by_row.shape[0])
 
-    def joined(self, other: Segment) -> Segment:
+    def joined(self, other: Segment, max_postings: int | None = None) -> Segment:
         """Return one segment with the columns of both."""
         a, b = self.by_row, other.by_row
         parts = (
@@ -43,7 +48,7 @@ class Segment:
             np.concatenate([a.indptr, a.indptr[-1] + b.indptr[1:]]),
         )
         shape = (a.shape[0] + b.shape[0], max(a.shape[1], b.shape[1]))
-        return Segment.of(sp.csr_matrix(parts, shape=shape))
+        return Segment.of(sp.csr_matrix(parts, shape=shape), max_postings)
 
     def product(self, queries: sp.csr_matrix) -> sp.csr_matrix:
         """Return (B, A) ``queries @ columns``."""
@@ -64,6 +69,8 @@ class GrowingColumns:
     """
 
     segments: tuple[Segment, ...] = ()
+    max_postings: int | None = None
+    """Values of a term that a segment's index keeps, the largest; None keeps all."""
 
     def __len__(self) -> int:
         return sum(map(len, self.segments))
@@ -80,10 +87,10 @@ class GrowingColumns:
         if not rows.shape[0]:
             return self
         segments = list(self.segments)
-        newest = Segment.of(rows)
+        newest = Segment.of(rows, self.max_postings)
         while segments and len(segments[-1]) < GROWTH * len(newest):
-            newest = segments.pop().joined(newest)
-        return GrowingColumns((*segments, newest))
+            newest = segments.pop().joined(newest, self.max_postings)
+        return GrowingColumns((*segments, newest), self.max_postings)
 
     def product(self, queries: sp.csr_matrix) -> sp.csr_matrix:
         """Return (B, A) ``queries @ columns``; columns of a row in any order.

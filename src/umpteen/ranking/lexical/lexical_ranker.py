@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -12,25 +13,59 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.ranking.lexical.frequent_terms import FrequentTerms
 from umpteen.ranking.lexical.matrices import load_csr, round_to_half, save_csr
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, train_weights
-from umpteen.ranking.lexical.sparse_topk import prune_postings
+from umpteen.ranking.lexical.sparse_topk import look_up, prune_postings
 from umpteen.ranking.lexical.sparsity import initial_weights
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 
 
 @dataclass(frozen=True)
 class LexicalRanker:
-    """Scores of all labels from the terms of a text: ``vectorizer.transform(texts) @ weights``."""
+    """Scores of all labels from the terms of a text: ``vectorizer.transform(texts) @ weights``.
+
+    With many labels, ``weights`` holds the largest weights of each term only. They retrieve
+    candidates; ``look_up`` gives the exact scores of candidates.
+    """
 
     vectorizer: Vectorizer
     weights: sp.csr_matrix
     """(V, L)."""
+    residual: sp.csr_matrix | None = None
+    """(V, L) the weights of frequent terms that ``weights`` lacks; None where it lacks none."""
 
     @property
     def n_labels(self) -> int:
         """Number of labels, L."""
         return int(self.weights.shape[1])
+
+    @cached_property
+    def frequent_terms(self) -> FrequentTerms | None:
+        """The residual weights as a dense table."""
+        return None if self.residual is None else FrequentTerms.of(self.residual)
+
+    def all_weights(self) -> sp.csr_matrix:
+        """Return all weights (V, L), for a device on which products are dense anyway."""
+        return self.weights if self.residual is None else self.weights + self.residual
+
+    def look_up(
+        self, queries: sp.csr_matrix, scores: sp.csr_matrix, rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Return the exact scores (B, K) of candidates.
+
+        Args:
+            queries: (B, V) from ``vectorizer.transform``.
+            scores: ``product(queries, weights)``.
+            rows: (B, K) labels, -1 for padding.
+
+        Returns:
+            Float32; 0 where no term has a weight.
+        """
+        found = look_up(scores, rows)
+        if self.frequent_terms is not None:
+            found += self.frequent_terms.look_up(queries, rows)
+        return found
 
     @classmethod
     def fit(
@@ -78,13 +113,21 @@ class LexicalRanker:
         kept = np.abs(weights.data) >= config.min_weight
         weights.data = round_to_half(np.where(kept, weights.data, 0.0))
         weights.eliminate_zeros()
-        by_term = prune_postings(sp.csr_matrix(weights.T), config.postings_limit(len(label_texts)))
-        return cls(vectorizer, by_term), queries
+        by_term = sp.csr_matrix(weights.T)
+        pruned = prune_postings(by_term, config.postings_limit(len(label_texts)))
+        residual = None
+        if pruned.nnz < by_term.nnz:
+            residual = by_term - pruned
+            residual.eliminate_zeros()
+        return cls(vectorizer, pruned, residual), queries
 
     def save(self, folder: Path) -> None:
         """Write vectorizer and weights into an existing folder."""
         self.vectorizer.save(folder)
         save_csr(self.weights, folder)
+        if self.residual is not None:
+            (folder / "residual").mkdir(exist_ok=True)
+            save_csr(self.residual, folder / "residual")
 
     @classmethod
     def load(cls, folder: Path, n_labels: int) -> LexicalRanker:
@@ -101,4 +144,8 @@ class LexicalRanker:
             RunError: If a file is missing or the sizes do not match.
         """
         vectorizer = Vectorizer.load(folder)
-        return cls(vectorizer, load_csr(folder, (vectorizer.size, n_labels)))
+        shape = (vectorizer.size, n_labels)
+        residual = None
+        if (folder / "residual").is_dir():
+            residual = load_csr(folder / "residual", shape)
+        return cls(vectorizer, load_csr(folder, shape), residual)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,49 @@ from umpteen.errors import RunError
 def row_numbers(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     """Return (nnz,) the row of each stored value."""
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """The arrays of a CSR matrix alone: scipy checks each matrix, which takes longer than one text.
+
+    ``top_k_of_rows`` and ``look_up`` read it like a matrix.
+    """
+
+    data: NDArray[np.float32]
+    indices: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+    shape: tuple[int, int]
+
+    @property
+    def nnz(self) -> int:
+        """Stored values."""
+        return len(self.data)
+
+    def toarray(self) -> NDArray[np.float32]:
+        """Return the dense matrix."""
+        parts = (self.data, self.indices, self.indptr)
+        dense: NDArray[np.float32] = sp.csr_matrix(parts, shape=self.shape).toarray()
+        return dense
+
+    @classmethod
+    def of_row(
+        cls, columns: NDArray[np.int64], values: NDArray[np.floating], n_columns: int
+    ) -> SparseRows:
+        """Add up the values of each column of a single row."""
+        sums = np.bincount(columns, values, minlength=n_columns)
+        found = np.flatnonzero(sums)
+        indptr = np.array([0, len(found)], np.int64)
+        return cls(sums[found].astype(np.float32), found, indptr, (1, n_columns))
+
+
+def row_product(row: sp.csr_matrix, weights: sp.csr_matrix) -> SparseRows:
+    """Multiply one sparse row (1, V) with weights (V, L)."""
+    starts, lengths = weights.indptr[row.indices], np.diff(weights.indptr)[row.indices]
+    total = int(lengths.sum())
+    places = np.arange(total) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    values = weights.data[places] * np.repeat(row.data, lengths)
+    return SparseRows.of_row(weights.indices[places], values, weights.shape[1])
 
 
 def count_terms(

@@ -189,7 +189,7 @@ def train_block(
             step = 0.5 * left / total / (1.0 + batches.crowding * short)  # (l,)
             own = weights[some.terms]
             change = some.transposed.times(slope.mul_(some.damping))
-            change.add_(own, alpha=decay * len(some.rows) / shape[0])
+            change.addcmul_(own, some.decay, value=decay)
             change.mul_(batches.scale[some.terms]).mul_(step)
             weights[some.terms] = own.sub_(change)
             left -= 1

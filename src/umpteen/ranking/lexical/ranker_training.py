@@ -41,7 +41,7 @@ class LexicalConfig:
     min_weight: float = 0.02
     """Smaller weights are dropped."""
     max_postings: int = 1000
-    """Labels kept per term, those of largest weight, where there are many labels."""
+    """Labels per term that retrieve candidates, those of largest weight, of many labels."""
     many_labels: int = 16384
     """Number of labels above which ``max_postings`` applies."""
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
-from umpteen.ranking.lexical.matrices import keep_largest
+from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, row_product
 
 SCRATCH_VALUES = 1 << 17
 """Values of the dense block that ``look_up`` scatters into and clears."""
@@ -34,10 +34,10 @@ def prune_postings(weights: sp.csr_matrix, max_postings: int | None) -> sp.csr_m
 @overload
 def product(queries: sp.csr_matrix, weights: DeviceMatrix) -> DeviceScores: ...
 @overload
-def product(queries: sp.csr_matrix, weights: sp.csr_matrix) -> sp.csr_matrix: ...
+def product(queries: sp.csr_matrix, weights: sp.csr_matrix) -> sp.csr_matrix | SparseRows: ...
 def product(
     queries: sp.csr_matrix, weights: sp.csr_matrix | DeviceMatrix
-) -> sp.csr_matrix | DeviceScores:
+) -> sp.csr_matrix | SparseRows | DeviceScores:
     """Multiply queries (B, V) with weights (V, L).
 
     Args:
@@ -45,11 +45,13 @@ def product(
         weights: CSR on the host, or a ``DeviceMatrix``.
 
     Returns:
-        (B, L): CSR with columns in any order, or ``DeviceScores``. The caller bounds B where
-        weights are on a device: the block is dense there.
+        (B, L): CSR with columns in any order (its arrays alone for one query), or ``DeviceScores``.
+        The caller bounds B where weights are on a device: the block is dense there.
     """
     if isinstance(weights, DeviceMatrix):
         return weights.product(queries)
+    if queries.shape[0] == 1:
+        return row_product(queries, weights)
     return queries @ weights
 
 
@@ -57,9 +59,9 @@ def product(
 def top_k_of_rows(scores: DeviceScores, k: int) -> tuple[torch.Tensor, torch.Tensor]: ...
 @overload
 def top_k_of_rows(
-    scores: sp.csr_matrix, k: int
+    scores: sp.csr_matrix | SparseRows, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]: ...
-def top_k_of_rows(scores: sp.csr_matrix | DeviceScores, k: int) -> Any:
+def top_k_of_rows(scores: sp.csr_matrix | SparseRows | DeviceScores, k: int) -> Any:
     """Find the k best positive scores of each row; ties go to the smaller column.
 
     Args:
@@ -98,7 +100,7 @@ def top_k_of_rows(scores: sp.csr_matrix | DeviceScores, k: int) -> Any:
 def look_up(scores: DeviceScores, rows: NDArray[np.int64] | torch.Tensor) -> torch.Tensor: ...
 @overload
 def look_up(scores: sp.csr_matrix, rows: NDArray[np.int64]) -> NDArray[np.float32]: ...
-def look_up(scores: sp.csr_matrix | DeviceScores, rows: Any) -> Any:
+def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any:
     """Return (B, K) ``scores[b, rows[b, j]]``; 0 where nothing is stored or the row is -1.
 
     Args:
@@ -154,7 +156,7 @@ def inverted_index(text_matrix: sp.csr_matrix, max_postings: int | None = None) 
 
 
 def _top_k_of_one(
-    columns: NDArray[np.int32], values: NDArray[np.float32], k: int
+    columns: NDArray[np.integer], values: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Find the top k of a single row, with few calls."""
     rows = np.full((1, k), -1, np.int64)

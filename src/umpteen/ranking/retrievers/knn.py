@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.ranking.ensemble_model import KnnConfig
+from umpteen.ranking.lexical.matrices import SparseRows
 from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RetrieverSpec
@@ -47,7 +48,7 @@ class _VotingRetriever(Retriever):
             snapshot=snapshot,
         )
 
-    def votes(self, queries: Queries, snapshot: Snapshot) -> sp.csr_matrix:
+    def votes(self, queries: Queries, snapshot: Snapshot) -> sp.csr_matrix | SparseRows:
         """(B, L) what the neighbours' labels add up to; computed once for a request."""
         near, config = self.nearest_once(queries, snapshot), self.config
         return queries.once(

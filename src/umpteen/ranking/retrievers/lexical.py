@@ -45,7 +45,9 @@ class LexicalRetriever(Retriever):
 
     def __init__(self, ranker: LexicalRanker, device: torch.device) -> None:
         self.ranker = ranker
-        self._weights = _on_device(ranker.weights, device)
+        # On a device products are dense anyway, and nothing is pruned.
+        on_host = device.type == "cpu"
+        self._weights = ranker.weights if on_host else DeviceMatrix.of(ranker.all_weights(), device)
 
     @classmethod
     def fit(cls, context: FitContext) -> Self | None:
@@ -112,7 +114,12 @@ class LexicalRetriever(Retriever):
 
     def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
         """Scores of terms; for an added label the scaled cosine with its text."""
-        scores = _tensor(look_up(self._scores(queries), _rows(rows)), rows)
+        found = self._scores(queries)
+        if isinstance(self._weights, DeviceMatrix):
+            scores = _tensor(look_up(found, rows), rows)
+        else:
+            exact = self.ranker.look_up(self.terms(queries), found, rows.numpy())
+            scores = torch.from_numpy(exact)
         if snapshot.added_terms is None or not len(snapshot.added_terms):
             return scores
         late = rows - snapshot.n_trained

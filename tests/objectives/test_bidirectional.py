@@ -5,7 +5,7 @@ import torch
 
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.objectives.base import block_loss, logsumexp
-from umpteen.objectives.both_ways import both_ways_loss, logsumexp_both_ways
+from umpteen.objectives.bidirectional import bidirectional_logsumexp, bidirectional_loss
 from umpteen.objectives.softmax import Softmax
 from umpteen.registry import resolve
 from umpteen.types import Positives
@@ -41,7 +41,7 @@ def test_both_ways_equal_each_way_for_itself(objective, reduction, forward):
     scores, positives = block()
     torch.manual_seed(4)
     found = loss_and_gradient(
-        both_ways_loss(objective, reduction, forward, scores, positives), scores
+        bidirectional_loss(objective, reduction, forward, scores, positives), scores
     )
     torch.manual_seed(4)  # one reduction draws
     expected = torch.zeros((), dtype=torch.float64)
@@ -70,7 +70,7 @@ def test_log_sum_exp_of_rows_and_columns_with_gradients(masked):
         ]
         return torch.autograd.grad(sum(parts), scores)[0]
 
-    found = logsumexp_both_ways(scores, *pairs)
+    found = bidirectional_logsumexp(scores, *pairs)
     expected = logsumexp(seen, 1), logsumexp(seen, 0)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     assert (found[0] == NOTHING).any()
@@ -82,7 +82,7 @@ def test_large_scores_stay_finite_in_float32():
     scores = torch.tensor([[300.0, -300.0], [0.0, 250.0]], requires_grad=True)
     positives = Positives(torch.tensor([0]), torch.tensor([1]), torch.ones(1))
     reduction = resolve(REDUCTIONS, "pal-n", kind="reduction")
-    loss = both_ways_loss(Softmax(), reduction, 0.5, scores, positives)
+    loss = bidirectional_loss(Softmax(), reduction, 0.5, scores, positives)
     loss.backward()
     assert loss.item() == pytest.approx(0.5 * 600 + 0.5 * 550)
     assert torch.isfinite(scores.grad).all()
@@ -95,7 +95,7 @@ def test_a_subclass_with_a_summary_of_its_own_keeps_it():
 
     scores, positives = block()
     reduction = resolve(REDUCTIONS, "pal", kind="reduction")
-    found = both_ways_loss(Double(), reduction, 0.5, scores, positives)
+    found = bidirectional_loss(Double(), reduction, 0.5, scores, positives)
     there = block_loss(Double(), reduction, scores, positives)
     back = block_loss(Double(), reduction, scores.T, positives.transposed())
     torch.testing.assert_close(found, 0.5 * there + 0.5 * back)
@@ -106,7 +106,7 @@ def test_no_positives_give_a_loss_and_a_gradient_of_zero():
     nobody = torch.zeros(0, dtype=torch.int64)
     reduction = resolve(REDUCTIONS, "pal-n", kind="reduction")
     positives = Positives(nobody, nobody, torch.zeros(0))
-    loss = both_ways_loss(Softmax(), reduction, 0.5, scores, positives)
+    loss = bidirectional_loss(Softmax(), reduction, 0.5, scores, positives)
     loss.backward()
     assert loss == 0
     assert (scores.grad == 0).all()

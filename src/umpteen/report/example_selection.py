@@ -12,7 +12,7 @@ _SEED = 11
 
 
 def choose_queries(outcome: Outcome, most: int = PER_GROUP) -> dict[str, NDArray[np.int64]]:
-    """Some queries at random, some where the heads differ, some where nothing is found.
+    """Choose queries: some at random, some where heads differ, some where nothing is found.
 
     Only queries with positives are shown, and none twice. A fixed seed draws the random ones, so
     that the same run gives the same page.

@@ -19,7 +19,7 @@ WIDTH = 40
 
 
 def draw_text(bins: Sequence[Mapping[str, int]], *, width: int = WIDTH) -> list[str]:
-    """Lines that show how many labels share each fifth of the training pairs.
+    """Return lines that show how many labels share each fifth of the training pairs.
 
     Args:
         bins: Head to tail, as ``statistics.describe_bins`` gives them.
@@ -70,7 +70,7 @@ def draw_file(dataset: Dataset, bins: NDArray[np.int64], path: str | Path) -> No
 
 
 def drawing_kind(path: str | Path) -> str:
-    """``png`` or ``svg``, by the end of a file's name.
+    """Return ``png`` or ``svg``, by the end of a file's name.
 
     Raises:
         UmpteenError: If it ends otherwise.

@@ -18,7 +18,7 @@ from umpteen.types import Ragged
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackedLayout:
     """The arrays of one call, on the encoder's device; N tokens of M different texts."""
 
     ids: Tensor
@@ -42,7 +42,7 @@ class Plan:
     """(R + 1,) int32, where each of the other texts starts, counted so too."""
 
 
-def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
+def make_layout(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> PackedLayout:
     """Arrange texts for one pass.
 
     Args:
@@ -71,7 +71,7 @@ def make_plan(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> Plan:
                 padded, zip(*[iter(copied)] * 3, strict=True), strict=True
             )
         ]
-    return Plan(
+    return PackedLayout(
         ids=tokens.ids[ids] if on_device else ids,
         places=places,
         texts=texts,
@@ -96,7 +96,7 @@ def _padded_groups(offsets: NDArray[Any]) -> list[Any]:
 
 
 def copy_together(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """Integer arrays as int32 tensors of their shapes, in one copy that nobody waits for."""
+    """Copy integer arrays to int32 tensors of their shapes, in one asynchronous copy."""
     there = _side_by_side(arrays, device)
     starts = places_in_one([array.size for array in arrays])
     return [
@@ -106,7 +106,7 @@ def copy_together(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[
 
 
 def places_in_one(lengths: Sequence[int]) -> list[int]:
-    """Where arrays of int32 start in one piece of memory, and where the last one stops.
+    """Return where arrays of int32 start in one piece of memory, and where the last one stops.
 
     Each starts at a multiple of 128 bytes: kernels are compiled for how pointers are aligned.
 
@@ -118,7 +118,7 @@ def places_in_one(lengths: Sequence[int]) -> list[int]:
 
 
 def _side_by_side(arrays: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
-    """All in one piece of memory, laid out by ``places_in_one``."""
+    """Copy arrays into one tensor, laid out by ``places_in_one``."""
     starts = places_in_one([array.size for array in arrays])
     flat = np.zeros(starts[-1], np.int32)
     for array, start in zip(arrays, starts[:-1], strict=True):

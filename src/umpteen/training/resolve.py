@@ -9,12 +9,12 @@ from typing import Any
 
 from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
 from umpteen.choosing.choice import choose
-from umpteen.choosing.facts import Facts, look_at
+from umpteen.choosing.facts import Facts, measure_facts
 from umpteen.config import EncoderConfig, RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
-from umpteen.training.pace import Pace, within_budget
+from umpteen.training.throughput import Throughput, within_budget
 
 ENSEMBLE_SHARE = 0.2
 """Of a time budget, for fitting the ensemble with its words and memory."""
@@ -24,23 +24,23 @@ more than the last epochs do."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class ResolvedConfig:
     """Settings of a run before its first step, and how they came about."""
 
     config: RunConfig
     reasons: tuple[str, ...] = ()
-    told: frozenset[str] = frozenset()
+    user_keys: frozenset[str] = frozenset()
     """Keys the user has set, which nothing may change."""
 
-    def within(self, pace: Pace, *, minutes: float, spent: float) -> Settled:
-        """The same with as many epochs as fit a time budget; see ``pace.within_budget``."""
+    def within(self, throughput: Throughput, *, minutes: float, spent: float) -> ResolvedConfig:
+        """Return the same with as many epochs as fit a time budget; see ``pace.within_budget``."""
         config, reason = within_budget(
-            self.config, pace, minutes=minutes, spent=spent, told=self.told
+            self.config, throughput, minutes=minutes, spent=spent, user_keys=self.user_keys
         )
-        return Settled(config, (*self.reasons, reason), self.told)
+        return ResolvedConfig(config, (*self.reasons, reason), self.user_keys)
 
 
-def settle(
+def resolve_config(
     data: Dataset,
     *,
     preset: str | None,
@@ -48,8 +48,10 @@ def settle(
     dataset: str | None,
     minutes: float | None,
     config: RunConfig | None = None,
-) -> Settled:
-    """The settings of a new run: the user's changes over a preset, or over what the rules choose.
+) -> ResolvedConfig:
+    """Return the settings of a new run.
+
+    The user's changes over a preset, or over what the rules choose.
 
     Args:
         data: The data; its train split is looked at where no preset is named.
@@ -67,7 +69,7 @@ def settle(
     """
     if minutes is not None and minutes <= 0:
         raise ConfigError(f"--minutes {minutes:g}: expected more than 0 minutes")
-    told = frozenset(override.partition("=")[0].strip() for override in overrides)
+    user_keys = frozenset(override.partition("=")[0].strip() for override in overrides)
     reasons: tuple[str, ...] = ()
     given = config is not None or preset is not None or dataset is not None
     if config is None:
@@ -78,7 +80,7 @@ def settle(
         config = load_config(choice.preset, [*choice.overrides(), *overrides])
         reasons = choice.reasons
     config = resolve_open_settings(config)
-    if minutes is not None and "ensemble.seconds" not in told:
+    if minutes is not None and "ensemble.seconds" not in user_keys:
         share = _fusion_share(data)
         seconds = min(config.ensemble.seconds, share * 60 * minutes)
         ensemble = dataclasses.replace(config.ensemble, seconds=seconds)
@@ -86,11 +88,11 @@ def settle(
         reasons += (
             f"ensemble.seconds {seconds:.0f}: {share:.0%} of the {minutes:g} minutes at most",
         )
-    return Settled(config, reasons, told)
+    return ResolvedConfig(config, reasons, user_keys)
 
 
 def _fusion_share(data: Dataset) -> float:
-    """Of a time budget."""
+    """Return the ensemble's share of a time budget."""
     if "train" not in data:
         return ENSEMBLE_SHARE
     n_pairs, n_labels = data["train"].targets.nnz, len(data.labels)
@@ -99,20 +101,20 @@ def _fusion_share(data: Dataset) -> float:
 
 
 def facts_of(data: Dataset, config: RunConfig) -> Facts:
-    """The facts of the data for the encoder and the texts that the settings name."""
+    """Return the facts of the data for the encoder and the texts that the settings name."""
     open_filled = resolve_open_settings(config)
     encoder = open_filled.encoder
-    return look_at(
+    return measure_facts(
         data,
         text=config.data.text,
         tokenizer=_counting_tokenizer(encoder),
         encoder=encoder.name if is_frugal(encoder) else "transformer",
-        least_held=0 if config.ensemble.enabled == "off" else config.ensemble.min_queries,
+        min_validation=0 if config.ensemble.enabled == "off" else config.ensemble.min_queries,
     )
 
 
 def _counting_tokenizer(encoder: EncoderConfig) -> Any:
-    """The encoder's tokenizer; None where it will be learned from the data."""
+    """Return the encoder's tokenizer; None where it will be learned from the data."""
     if not is_frugal(encoder):
         from umpteen.model.transformer import load_tokenizer
 

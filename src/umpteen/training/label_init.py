@@ -33,14 +33,14 @@ class TextsBetween:
         return self.tokens.lengths[self.start : self.stop]
 
     def take(self, rows: np.ndarray) -> Ragged:
-        """The tokens of some texts, counted from the start."""
+        """Return the tokens of some texts, counted from the start."""
         return self.tokens.take(rows + self.start)
 
     def __len__(self) -> int:
         return self.stop - self.start
 
 
-def start_from_texts_(
+def init_from_texts_(
     model: Model,
     data: Prepared,
     *,
@@ -63,7 +63,7 @@ def start_from_texts_(
     model.train(was_training)
 
 
-def start_from_odds_(model: Model, data: Prepared) -> None:
+def init_from_odds_(model: Model, data: Prepared) -> None:
     """Give every label one vector, such that scores start near a label's log-odds.
 
     With scores of 0, binary cross-entropy over L labels begins by pushing all L of them down, and

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from umpteen.compute import row_codes
-from umpteen.compute.row_codes import random_words, rounding_key
+from umpteen.compute import quantization
+from umpteen.compute.quantization import random_words, rounding_key
 
 
 def words(n, dim, step=1, stream=0, seed=17):
@@ -46,7 +46,7 @@ def test_words_of_rows_columns_steps_and_streams_do_not_resemble():
 @pytest.mark.parametrize("value", [1.001, -3.14159, 1e-30, 1.99999, -0.0, 65504.5])
 def test_bfloat16_is_one_of_the_neighbours_and_right_on_average(value):
     exact = torch.full((400, 50), value)
-    found = row_codes.to_bfloat16(exact, words(400, 50)).double()
+    found = quantization.to_bfloat16(exact, words(400, 50)).double()
     bits = torch.tensor(value).view(torch.int32)
     low = ((bits >> 16) << 16).view(torch.float32).double()
     high = (((bits >> 16) + 1) << 16).view(torch.float32).double()
@@ -58,7 +58,7 @@ def test_bfloat16_is_one_of_the_neighbours_and_right_on_average(value):
 
 def test_bfloat16_keeps_what_fits_and_what_is_not_finite():
     fits = torch.tensor([[0.0, -1.5, 2.0**-60, math.inf, -math.inf, math.nan]])
-    found = row_codes.to_bfloat16(fits, words(1, 6)).float()
+    found = quantization.to_bfloat16(fits, words(1, 6)).float()
     assert torch.equal(found.nan_to_num(nan=5.0), fits.nan_to_num(nan=5.0))
 
 
@@ -67,9 +67,9 @@ def test_means_are_at_most_a_step_off_and_right_on_average():
     mean = torch.randn(5, 33) * torch.tensor([1e-6, 1e-2, 1.0, 30.0, 0.0]).unsqueeze(1)
     found = []
     for step in range(400):
-        code, scale = row_codes.encode_mean(mean, words(5, 33, step=step, stream=1))
+        code, scale = quantization.encode_mean(mean, words(5, 33, step=step, stream=1))
         assert code.dtype == torch.int8
-        found.append(row_codes.decode_mean(code, scale))
+        found.append(quantization.decode_mean(code, scale))
         assert ((found[-1] - mean).abs() <= scale.unsqueeze(1) * 1.0001).all()
     average = torch.stack(found).mean(0)
     assert ((average - mean).abs() <= 4 * scale.unsqueeze(1) / 2 / 20 + 1e-12).all()
@@ -81,14 +81,14 @@ def test_squares_are_a_code_off_and_right_on_average():
     square = torch.randn(4, 33).square() * torch.tensor([1e-12, 1e-4, 50.0, 0.0]).unsqueeze(1)
     found = []
     for step in range(400):
-        code, scale = row_codes.encode_square(square, words(4, 33, step=step, stream=1))
+        code, scale = quantization.encode_square(square, words(4, 33, step=step, stream=1))
         assert code.dtype == torch.uint8
-        found.append(row_codes.decode_square(code, scale))
-    kept = square > scale.unsqueeze(1) * 2.0**-row_codes.OCTAVES * 1.05
+        found.append(quantization.decode_square(code, scale))
+    kept = square > scale.unsqueeze(1) * 2.0**-quantization.OCTAVES * 1.05
     assert kept.sum() > 80
     ratio = (torch.stack(found) / square)[:, kept]
-    assert (ratio < 2.0 ** (row_codes.STEP_OCTAVES * 1.01)).all()
-    assert (ratio > 2.0 ** -(row_codes.STEP_OCTAVES * 1.01)).all()
+    assert (ratio < 2.0 ** (quantization.STEP_OCTAVES * 1.01)).all()
+    assert (ratio > 2.0 ** -(quantization.STEP_OCTAVES * 1.01)).all()
     # Half a code's width at most, over the root of 400.
     assert ((ratio.mean(0) - 1).abs() < 4 * 0.044 / 2 / 20).all()
     assert not found[0][3].any()
@@ -97,7 +97,7 @@ def test_squares_are_a_code_off_and_right_on_average():
 def test_a_square_far_below_the_largest_is_kept_above_zero():
     """A second moment of 0 under a mean that is not would make a step of any size."""
     square = torch.tensor([[1.0, 1e-9, 0.0]])
-    code, scale = row_codes.encode_square(square, words(1, 3, stream=1))
-    found = row_codes.decode_square(code, scale)
+    code, scale = quantization.encode_square(square, words(1, 3, stream=1))
+    found = quantization.decode_square(code, scale)
     assert found[0, 0] == 1.0
-    assert torch.equal(found[0, 1:], torch.full((2,), 2.0**-row_codes.OCTAVES))
+    assert torch.equal(found[0, 1:], torch.full((2,), 2.0**-quantization.OCTAVES))

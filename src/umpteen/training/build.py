@@ -25,6 +25,7 @@ from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.bank import BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker, fits_device
+from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.host_table import HostTable
 from umpteen.training.loop import Loop
@@ -34,12 +35,11 @@ from umpteen.training.optim import Optimizers
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
-from umpteen.training.remembered import Bank
 from umpteen.training.step import batch_loss
 
 
-def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
-    """An untrained model and its tokenizer; a pure function of settings and texts.
+def build_untrained_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
+    """Return an untrained model and its tokenizer; a pure function of settings and texts.
 
     Args:
         settings: The run's settings, with open ones filled in.
@@ -62,8 +62,8 @@ def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
         model = build_model(settings, encoder, len(dataset.labels))
     if model.neighbours:
         limits = GraphOptions(
-            most_positives=settings.augment.most_positives,
-            most_queries=settings.augment.most_queries,
+            max_positives=settings.augment.max_positives,
+            max_queries=settings.augment.max_queries,
             seed=settings.seed,
         )
         targets = dataset["train"].filtered_targets()
@@ -73,7 +73,7 @@ def new_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
 
 
 def _require_room(encoder: Any, settings: RunConfig) -> None:
-    most = getattr(encoder, "most_tokens", None)
+    most = getattr(encoder, "max_positions", None)
     if most is not None and settings.data.max_tokens > most:
         raise ConfigError(
             f"data.max_tokens is {settings.data.max_tokens}, but encoder "
@@ -81,7 +81,7 @@ def _require_room(encoder: Any, settings: RunConfig) -> None:
         )
 
 
-def new_loop(
+def build_loop(
     settings: RunConfig,
     data: Prepared,
     model: Model,
@@ -91,7 +91,7 @@ def new_loop(
     first_epoch: int = 0,
     ranks: Ranks = ONE_RANK,
 ) -> Loop:
-    """The training loop at its beginning.
+    """Return the training loop at its beginning.
 
     Args:
         settings: The run's settings, or those of a stage, with open ones filled in.
@@ -112,10 +112,10 @@ def new_loop(
     if s.train.frozen:
         freeze_(model)
     targets = data.train.filtered_targets()
-    bank = Bank() if s.pool.scope == "bank" else None
+    bank = EmbeddingBank() if s.pool.scope == "bank" else None
     optimizers = _optimizers(s, model, ranks)
     host = None
-    if s.train.label_place == "host" and optimizers.rows is not None:
+    if s.train.label_device == "host" and optimizers.rows is not None:
         host = HostTable(model, optimizers.rows)
     return Loop(
         model=model,
@@ -163,10 +163,13 @@ def _refresh(
     targets: sp.csr_matrix,
     precision: str,
     first_epoch: int,
-    bank: Bank | None,
+    bank: EmbeddingBank | None,
     ranks: Ranks,
 ) -> Callable[[Model, int], Refreshed] | None:
-    """What finds clusters, hard negatives and remembered labels; None where nobody wants any."""
+    """Build the refresh of clusters, hard negatives and the embedding bank.
+
+    None where nobody wants any.
+    """
     # Against all labels there is nothing to draw, so nothing is mined.
     mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0
     if not (s.batches.clustered or mined or bank is not None):
@@ -199,7 +202,10 @@ def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:
 def _maker(
     s: RunConfig, data: Prepared, model: Model, targets: sp.csr_matrix, ranks: Ranks
 ) -> BatchMaker | DeviceBatchMaker:
-    """On a GPU batches are made there; ranks, mixed queries and huge targets need the host."""
+    """Build the batch maker; on a GPU batches are made there.
+
+    Ranks, mixed queries and huge targets need the host.
+    """
     device = next(model.parameters()).device
     mixing = None
     if s.augment.method in KINDS and not s.train.frozen:
@@ -210,8 +216,8 @@ def _maker(
     options = {
         "positives_per_query": s.pool.positives,
         "negatives_per_query": s.pool.negatives,
-        "most_labels": s.pool.most_labels,
-        "least_labels": s.pool.least_labels,
+        "max_labels": s.pool.max_labels,
+        "min_labels": s.pool.min_labels,
         "extra_positives": s.pool.extra_positives,
     }
     pools: Any
@@ -222,15 +228,15 @@ def _maker(
     else:
         pools = PoolBuilder(targets, filters, **options)
     encode = "dual" in model.heads and s.pool.scope != "all" and not s.train.frozen
-    encode = encode or model.label_side != "free"
+    encode = encode or model.label_parametrization != "free"
     encode = encode or (mixing is not None and mixing.kind == "label-mixup")
     parts = (data.queries, data.labels, pools)
     everything = AllLabels(targets, filters) if s.pool.scope == "bank" else None
     if there:
         # A frozen encoder has seen the queries already.
-        plan = None if s.train.frozen else getattr(model.encoder, "plan", None)
+        layout = None if s.train.frozen else getattr(model.encoder, "layout", None)
         return DeviceBatchMaker(
-            *parts, device, seed=s.seed, encode_labels=encode, everything=everything, plan=plan
+            *parts, device, seed=s.seed, encode_labels=encode, everything=everything, layout=layout
         )
     return BatchMaker(
         *parts, seed=s.seed, encode_labels=encode, everything=everything, mixing=mixing
@@ -241,7 +247,7 @@ def _loss_of(
     s: RunConfig,
     data: Prepared,
     precision: str,
-    bank: Bank | None,
+    bank: EmbeddingBank | None,
     ranks: Ranks,
     optimizers: Optimizers,
 ) -> Callable[[Model, Batch, int], torch.Tensor]:

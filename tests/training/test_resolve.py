@@ -7,43 +7,43 @@ from small_runs import SETTINGS, StopAt, fit, outcome
 
 from umpteen.build import load_config, resolve_open_settings
 from umpteen.data.dataset import Dataset
-from umpteen.training.defaults import facts_of, settle
 from umpteen.training.prepare import training_splits
+from umpteen.training.resolve import facts_of, resolve_config
 from umpteen.training.run import train
 
 
-def settled(data, *, preset=None, overrides=(), dataset=None, minutes=None):
-    return settle(data, preset=preset, overrides=overrides, dataset=dataset,
+def resolved(data, *, preset=None, overrides=(), dataset=None, minutes=None):
+    return resolve_config(data, preset=preset, overrides=overrides, dataset=dataset,
                   minutes=minutes)  # fmt: skip
 
 
 def test_without_a_preset_rules_choose(tiny_data):
-    found = settled(tiny_data)
+    found = resolved(tiny_data)
     assert found.config.batches.size == 32
     assert found.config.train.lr_encoder is not None
     assert any(line.startswith("batches.size 32") for line in found.reasons)
 
 
 def test_the_users_changes_lie_above_the_choice_and_a_preset_in_its_place(tiny_data):
-    assert settled(tiny_data, overrides=["batches.size=7"]).config.batches.size == 7
+    assert resolved(tiny_data, overrides=["batches.size=7"]).config.batches.size == 7
     for name in ("unidec-frugal", "depsl"):
-        found = settled(tiny_data, preset=name)
+        found = resolved(tiny_data, preset=name)
         assert found.config == resolve_open_settings(load_config(name))
         assert not found.reasons
-    known = settled(tiny_data, dataset="lf-amazontitles-131k")
+    known = resolved(tiny_data, dataset="lf-amazontitles-131k")
     assert not known.reasons
 
 
 def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
-    found = settled(tiny_data, overrides=[f"encoder.name={tiny_bert}"])
+    found = resolved(tiny_data, overrides=[f"encoder.name={tiny_bert}"])
     assert found.config.train.lr_labels == load_config("unidec").train.lr_labels
     assert facts_of(tiny_data, found.config).encoder == "transformer"
 
 
 def test_a_budget_bounds_the_fused_answer_too(tiny_data):
-    assert settled(tiny_data, minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
-    told = settled(tiny_data, minutes=10.0, overrides=["ensemble.seconds=5"])
-    assert told.config.ensemble.seconds == 5
+    assert resolved(tiny_data, minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
+    user_keys = resolved(tiny_data, minutes=10.0, overrides=["ensemble.seconds=5"])
+    assert user_keys.config.ensemble.seconds == 5
 
 
 def test_where_margins_are_learned_the_fused_answer_gets_more_of_a_budget():
@@ -51,10 +51,10 @@ def test_where_margins_are_learned_the_fused_answer_gets_more_of_a_budget():
         rows = range(4 * queries_per_label)
         return Dataset.from_lists([f"word{i} thing" for i in rows], [[i % 4] for i in rows])
 
-    assert settled(of(9), minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
-    assert settled(of(10), minutes=10.0).config.ensemble.seconds == pytest.approx(240.0)
+    assert resolved(of(9), minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
+    assert resolved(of(10), minutes=10.0).config.ensemble.seconds == pytest.approx(240.0)
     assert (
-        settled(of(10), minutes=30.0).config.ensemble.seconds
+        resolved(of(10), minutes=30.0).config.ensemble.seconds
         == load_config("unidec-frugal").ensemble.seconds
     )
 
@@ -66,7 +66,7 @@ def few_queries(n=600):
 
 def test_few_queries_are_held_out_in_number_for_a_fused_answer():
     data = few_queries()
-    found = settled(data)
+    found = resolved(data)
     assert len(training_splits(data, found.config)["validation"]) == 60
     assert any(line.startswith("validation.share 0.1: 60 of 600") for line in found.reasons)
 
@@ -74,8 +74,8 @@ def test_few_queries_are_held_out_in_number_for_a_fused_answer():
 @pytest.mark.parametrize(
     "told", [{"preset": "unidec-frugal"}, {"overrides": ["ensemble.enabled=off"]}]
 )
-def test_presets_and_runs_without_a_fused_answer_hold_out_as_ever(told):
-    assert settled(few_queries(), **told).config.validation.share == 0.03
+def test_presets_and_runs_without_a_fused_answer_hold_out_as_ever(user_keys):
+    assert resolved(few_queries(), **user_keys).config.validation.share == 0.03
 
 
 def test_reasons_are_said_and_kept_with_the_run(tiny_data, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from umpteen.build import load_config
 from umpteen.errors import ConfigError
-from umpteen.study.plan import read_study
+from umpteen.study.definition import read_study
 
 FILE = """
 name = "a study"

@@ -13,7 +13,7 @@ from umpteen.errors import ConfigError
 from umpteen.metrics import parse, parse_all
 from umpteen.study.values import file_name, number, require_known, text, texts, truth
 
-METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
+DEFAULT_METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
 PLOTS = {
     "epochs": ("switches", "metrics", "against"),
     "shares": ("switches", "metrics"),
@@ -63,7 +63,7 @@ class Study:
     sources: tuple[Source, ...]
     switches: tuple[Switch, ...]
     settings: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = METRICS
+    metrics: tuple[str, ...] = DEFAULT_METRICS
     same_steps: bool = True
     """Whether epochs shrink as an augmentation adds rows, so that all switches take equal steps."""
     keep_models: bool = False
@@ -72,7 +72,7 @@ class Study:
     plots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(self) -> list[Run]:
-        """Every run, data set by data set, seeds innermost."""
+        """Return every run, data set by data set, seeds innermost."""
         return [
             Run(source, preset, switch, seed, (*self.settings, *source.settings, *switch.settings))
             for source in self.sources
@@ -128,7 +128,7 @@ def read_study(path: str | Path, places: Mapping[str, str] | None = None) -> Stu
 
 
 def _filled(value: Any, places: dict[str, str]) -> Any:
-    """The value with every name in braces replaced."""
+    """Return the value with every name in braces replaced."""
     if isinstance(value, dict):
         return {key: _filled(each, places) for key, each in value.items()}
     if isinstance(value, list):
@@ -173,7 +173,7 @@ def _study(values: dict[str, Any], stem: str) -> Study:
         sources=tuple(sources),
         switches=tuple(switches),
         settings=texts(values, "settings"),
-        metrics=texts(values, "metrics") or METRICS,
+        metrics=texts(values, "metrics") or DEFAULT_METRICS,
         same_steps=truth(values, "same_steps", True),
         keep_models=truth(values, "keep_models", False),
         head=str(values.get("head", "")),
@@ -185,7 +185,7 @@ def _study(values: dict[str, Any], stem: str) -> Study:
 
 
 def _check_names(study: Study) -> None:
-    """Names that point at other parts of the file must be there."""
+    """Check that names refer to other parts of the file."""
     require_known(study.plots, tuple(PLOTS), "plots.")
     for kind, options in study.plots.items():
         require_known(options, PLOTS[kind], f"plots.{kind}.")
@@ -209,7 +209,7 @@ def _check_names(study: Study) -> None:
 
 
 def _check_metrics(study: Study) -> None:
-    """A metric that is not known would show after the first run, or after the last."""
+    """Check metric names before the first run."""
     parse_all(study.metrics)
     for kind, options in study.plots.items():
         named = [*texts(options, "metrics"), *([options["metric"]] if "metric" in options else [])]

@@ -18,7 +18,7 @@ SEPARATORS = (";", "|")
 
 
 def find_separator(cells: Iterable[str]) -> str:
-    """The separator that the labels of a data set use.
+    """Return the separator that the labels of a data set use.
 
     Example:
         >>> find_separator(["a|b", "c"]), find_separator(["a|b", "c;d"])
@@ -36,7 +36,7 @@ def find_separator(cells: Iterable[str]) -> str:
 
 
 def split_cell(cell: str, separator: str) -> list[Any]:
-    """The labels of a cell.
+    """Return the labels of a cell.
 
     Raises:
         DataError: If it begins with ``[`` and is not a JSON list.
@@ -57,7 +57,7 @@ def split_cell(cell: str, separator: str) -> list[Any]:
 
 
 def split_numbers(cell: str, separator: str) -> list[float] | None:
-    """The relevances of a cell, None for an empty one.
+    """Return the relevances of a cell, None for an empty one.
 
     Raises:
         DataError: If a piece is not a number.
@@ -74,7 +74,7 @@ def split_numbers(cell: str, separator: str) -> list[float] | None:
 
 
 def can_be_joined(ids: Iterable[str]) -> bool:
-    """Whether ids survive ``;`` between them; if not, JSON lists are written instead."""
+    """Return whether ids survive ``;`` between them; if not, JSON lists are written instead."""
     return not any(
         not name
         or name != name.strip()
@@ -85,7 +85,7 @@ def can_be_joined(ids: Iterable[str]) -> bool:
 
 
 def join_cell(values: Sequence[Any], *, joined: bool) -> str:
-    """The cell for some labels or relevances."""
+    """Return the cell for some labels or relevances."""
     if joined:
         return SEPARATORS[0].join(map(str, values))
     return json.dumps(list(values), ensure_ascii=False)

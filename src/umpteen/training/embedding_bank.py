@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Bank:
+class EmbeddingBank:
     """The vector of every label of this rank as it was encoded last."""
 
     def __init__(self) -> None:
@@ -17,8 +17,8 @@ class Bank:
         """Take new vectors for all labels; the tensor is the bank's own from now on."""
         self.vectors = vectors.detach()
 
-    def remember(self, rows: Tensor, fresh: Tensor) -> Tensor:
-        """All labels' vectors with fresh ones for some, which are remembered.
+    def update(self, rows: Tensor, fresh: Tensor) -> Tensor:
+        """Return all labels' vectors with fresh ones for some, which are remembered.
 
         Args:
             rows: (C,) the labels with fresh vectors, each once.

@@ -8,11 +8,11 @@ from small_runs import SETTINGS, StopAt, fit, outcome
 
 from umpteen.build import load_config, resolve_open_settings
 from umpteen.errors import ConfigError
-from umpteen.training.pace import Pace, epochs_within, measure_pace, within_budget
 from umpteen.training.run import train
+from umpteen.training.throughput import Throughput, epochs_within, measure_throughput, within_budget
 
 CONFIG = load_config("unidec-frugal")  # 30 epochs, a refresh every 5, a validation every epoch
-PACE = Pace(step=0.1, steps=50, refresh=10.0, validation=1.0)  # 5 + 2 + 1 seconds an epoch
+PACE = Throughput(step=0.1, steps=50, refresh=10.0, validation=1.0)  # 5 + 2 + 1 seconds an epoch
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,10 @@ def test_the_fused_answer_gets_what_all_the_epochs_leave_over():
     found, reason = within_budget(config, PACE, minutes=10.0, spent=45.0)
     assert (found.train.epochs, found.ensemble.seconds) == (30, pytest.approx(285.0))
     assert "285 s kept for the ensemble" in reason
-    told, _ = within_budget(config, PACE, minutes=10.0, spent=45.0, told={"ensemble.seconds"})
-    assert told.ensemble.seconds == 30.0
+    user_keys, _ = within_budget(
+        config, PACE, minutes=10.0, spent=45.0, user_keys={"ensemble.seconds"}
+    )
+    assert user_keys.ensemble.seconds == 30.0
     short, _ = within_budget(config, PACE, minutes=5.0, spent=45.0)
     assert short.ensemble.seconds == 30.0
 
@@ -49,10 +51,10 @@ def test_the_fused_answer_gets_what_all_the_epochs_leave_over():
 @pytest.mark.parametrize("changes", [(), ("train.epochs=1", "validation.share=0")])
 def test_the_trial_measures_every_part(changes, tiny_data, tmp_path):
     config = resolve_open_settings(load_config(overrides=[*SETTINGS, *changes]))
-    pace = measure_pace(tiny_data, config, device="cpu", cache=tmp_path)
-    assert pace.step > 0
-    assert pace.steps == (4 if changes else 2)
-    assert (pace.validation > 0) == (not changes)
+    throughput = measure_throughput(tiny_data, config, device="cpu", cache=tmp_path)
+    assert throughput.step > 0
+    assert throughput.steps == (4 if changes else 2)
+    assert (throughput.validation > 0) == (not changes)
 
 
 def test_a_run_with_a_budget_keeps_its_epochs_when_it_is_resumed(tiny_data, tmp_path):

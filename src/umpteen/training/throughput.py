@@ -25,19 +25,19 @@ from umpteen.model.model import Model, place_model
 from umpteen.model.storage import Reading
 from umpteen.model.vectors import label_search_vectors
 from umpteen.predictor import Predictor
+from umpteen.training.build import build_loop, build_untrained_model
 from umpteen.training.loop import Loop
-from umpteen.training.parts import new_loop, new_model
 from umpteen.training.prepare import Prepared, prepare, training_splits
 
 WARM_STEPS = 3
-MOST_STEPS = 30
-MOST_SECONDS = 15.0
+MAX_STEPS = 30
+MAX_SECONDS = 15.0
 ROOM = 0.95
 """Of a budget that is planned for; the rest is for saving and for a machine that is not alone."""
 
 
 @dataclass(frozen=True)
-class Pace:
+class Throughput:
     """Seconds of the parts of training."""
 
     step: float
@@ -47,56 +47,65 @@ class Pace:
     validation: float
 
     def epoch(self, *, refresh_epochs: int, every_epochs: int) -> float:
-        """Seconds of an epoch, with its share of refreshes and validations."""
+        """Return seconds of an epoch, with its share of refreshes and validations."""
         others = self.refresh / refresh_epochs + self.validation / every_epochs
         return self.steps * self.step + others
 
 
-def epochs_within(pace: Pace, config: RunConfig, seconds: float) -> int:
-    """The most epochs that fit the seconds, at least one and at most those of the settings."""
-    each = pace.epoch(
+def epochs_within(throughput: Throughput, config: RunConfig, seconds: float) -> int:
+    """Return the most epochs that fit the seconds.
+
+    At least one and at most those of the settings.
+    """
+    each = throughput.epoch(
         refresh_epochs=config.batches.refresh_epochs, every_epochs=config.validation.every_epochs
     )
     return max(1, min(config.train.epochs, int(seconds / max(each, 1e-9))))
 
 
 def within_budget(
-    config: RunConfig, pace: Pace, *, minutes: float, spent: float, told: Collection[str] = ()
+    config: RunConfig,
+    throughput: Throughput,
+    *,
+    minutes: float,
+    spent: float,
+    user_keys: Collection[str] = (),
 ) -> tuple[RunConfig, str]:
-    """The settings with as many epochs as fit a budget, and the reason.
+    """Return the settings with as many epochs as fit a budget, and the reason.
 
     Args:
         config: With the most epochs that are wanted.
-        pace: Of this machine.
+        throughput: Of this machine.
         minutes: The whole budget; what fitting the ensemble may take is set aside.
         spent: Seconds of it that are gone.
-        told: Keys that the user has set. Unless ``ensemble.seconds`` is among them, the ensemble
-            gets what all the wanted epochs leave over.
+        user_keys: Keys that the user has set. Unless ``ensemble.seconds`` is among them, the
+            ensemble gets what all the wanted epochs leave over.
 
     Returns:
         Settings whose learning rates come down to zero within the budget.
     """
     aside = config.ensemble.seconds if config.ensemble.enabled != "off" else 0.0
     left = ROOM * 60 * minutes - spent
-    epochs = epochs_within(pace, config, left - aside)
+    epochs = epochs_within(throughput, config, left - aside)
     train = dataclasses.replace(config.train, epochs=epochs)
-    over = left - epochs * pace.epoch(
+    over = left - epochs * throughput.epoch(
         refresh_epochs=config.batches.refresh_epochs, every_epochs=config.validation.every_epochs
     )
-    if aside and epochs == config.train.epochs and "ensemble.seconds" not in told:
+    if aside and epochs == config.train.epochs and "ensemble.seconds" not in user_keys:
         aside = max(aside, over)
     ensemble = config.ensemble
     if aside:
         ensemble = dataclasses.replace(ensemble, seconds=aside)
     reason = (
-        f"train.epochs {epochs}: {1000 * pace.step:.0f} ms a step, {pace.steps} steps an epoch, "
-        f"{pace.refresh:.1f} s a refresh and {pace.validation:.1f} s a validation; "
+        f"train.epochs {epochs}: {1000 * throughput.step:.0f} ms a step, "
+        f"{throughput.steps} steps an epoch, "
+        f"{throughput.refresh:.1f} s a refresh and {throughput.validation:.1f} s a validation; "
         f"{spent:.0f} s of {minutes:g} minutes are gone and {aside:.0f} s kept for the ensemble"
     )
     return dataclasses.replace(config, train=train, ensemble=ensemble), reason
 
 
-def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) -> Pace:
+def measure_throughput(data: Dataset, config: RunConfig, *, device: str, cache: Path) -> Throughput:
     """Take some steps and validate once.
 
     Args:
@@ -111,11 +120,11 @@ def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) 
     place = choose_device(device)
     precision = choose_precision(config.train.precision, place)
     dataset = training_splits(data, config)
-    model, tokenizer = new_model(config, dataset)
-    prepared = prepare(dataset, config, tokenizer, cache=cache, say=lambda text: None)
-    on_host = config.train.label_place == "host"
+    model, tokenizer = build_untrained_model(config, dataset)
+    prepared = prepare(dataset, config, tokenizer, cache=cache, log=lambda text: None)
+    on_host = config.train.label_device == "host"
     model = place_model(model, place, labels_on_host=on_host)
-    loop = new_loop(
+    loop = build_loop(
         config,
         prepared,
         model,
@@ -127,11 +136,11 @@ def measure_pace(data: Dataset, config: RunConfig, *, device: str, cache: Path) 
     with cpu_threads(config.train.threads or frugal):
         step, steps, refresh = _steps(loop, place)
     if prepared.validation is None:
-        return Pace(step, steps, refresh, 0.0)
+        return Throughput(step, steps, refresh, 0.0)
     started = time.perf_counter()
     with cpu_threads(config.train.threads or available):
         _validate(model, prepared, config, precision)
-    return Pace(step, steps, refresh, time.perf_counter() - started)
+    return Throughput(step, steps, refresh, time.perf_counter() - started)
 
 
 def _steps(loop: Loop, device: torch.device) -> tuple[float, int, float]:
@@ -146,8 +155,8 @@ def _steps(loop: Loop, device: torch.device) -> tuple[float, int, float]:
         if taken == WARM_STEPS + 1:
             _wait(device)
             warm = time.perf_counter()
-        late = time.perf_counter() - first > MOST_SECONDS
-        if taken > WARM_STEPS + 1 and (taken >= MOST_STEPS or late):
+        late = time.perf_counter() - first > MAX_SECONDS
+        if taken > WARM_STEPS + 1 and (taken >= MAX_STEPS or late):
             break
     ticks.close()  # type: ignore[attr-defined]
     _wait(device)

@@ -15,7 +15,7 @@ ROWS = 16
 
 
 @dataclass(frozen=True)
-class ReadyLinear:
+class PrepackedLinear:
     """``linear(x, weight, bias)``, or the GELU of it, up to rounding; without gradients.
 
     A product of few rows spends as long on bringing the weights into blocks as on multiplying.
@@ -29,15 +29,15 @@ class ReadyLinear:
     blocked: bool
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor) -> ReadyLinear:
-        """A copy in blocks, of a float32 weight on a CPU."""
+    def of(cls, weight: Tensor, bias: Tensor) -> PrepackedLinear:
+        """Return a copy in blocks, of a float32 weight on a CPU."""
         weight, bias = weight.detach().contiguous(), bias.detach()
         if not blocks_available():
             return cls(weight, bias, blocked=False)
         return cls(torch.ops.mkldnn._reorder_linear_weight(weight, ROWS), bias, blocked=True)
 
     def __call__(self, x: Tensor, *, gelu: bool = False) -> Tensor:
-        """(N, in) to (N, out)."""
+        """Map (N, in) to (N, out)."""
         if not self.blocked:
             found = linear(x, self.weight, self.bias)
             return plain_gelu(found) if gelu else found
@@ -50,7 +50,10 @@ class ReadyLinear:
 
 @cache
 def blocks_available() -> bool:
-    """Whether this torch can do it; its operators are not promised to stay, so one is tried."""
+    """Return whether this torch can do it.
+
+    Its operators are not promised to stay, so one is tried.
+    """
     x, weight, bias = torch.ones(2, 16), torch.ones(16, 16), torch.zeros(16)
     try:
         held = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)

@@ -26,7 +26,10 @@ _WORD = 0xFFFFFFFF
 
 
 def rounding_key(seed: int, step: int) -> int:
-    """What a step's random bits start from: 31 bits, so that a kernel's argument keeps its type."""
+    """Return the key of a step's random bits.
+
+    31 bits, so that a kernel's argument keeps its type.
+    """
     x = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64
     for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
         x = ((x ^ (x >> 30)) * multiplier) % 2**64
@@ -34,7 +37,7 @@ def rounding_key(seed: int, step: int) -> int:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """The finalizer of MurmurHash3 on 32-bit words, kept in int64."""
+    """Return the finalizer of MurmurHash3 on 32-bit words, kept in int64."""
     x = x ^ (x >> 16)
     x = (x * 0x85EBCA6B) & _WORD
     x = x ^ (x >> 13)
@@ -43,7 +46,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def random_words(ids: Tensor, dim: int, key: int, stream: int) -> Tensor:
-    """32 random bits for each column of each row: (R,) row numbers to (R, dim) int64.
+    """Return 32 random bits for each column of each row: (R,) row numbers to (R, dim) int64.
 
     Args:
         ids: Rows as they are numbered in the whole table.
@@ -59,7 +62,7 @@ def random_words(ids: Tensor, dim: int, key: int, stream: int) -> Tensor:
 
 
 def to_bfloat16(values: Tensor, words: Tensor) -> Tensor:
-    """Float32 to bfloat16, up or down at random, right on average; 16 of the bits are used.
+    """Round float32 to bfloat16 stochastically, without bias; 16 of the bits are used.
 
     A float32 is a bfloat16 and 16 further bits: adding 16 random bits carries into the bfloat16
     with just the chance that those bits stand for.
@@ -70,7 +73,7 @@ def to_bfloat16(values: Tensor, words: Tensor) -> Tensor:
 
 
 def encode_mean(mean: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """(R, D) means to int8 codes and (R,) scales."""
+    """Encode (R, D) means as int8 codes and (R,) scales."""
     scale = mean.abs().amax(dim=1) / 127
     inverse = torch.where(scale > 0, 1 / scale, 0.0)
     uniform = (words & 0xFFFF).to(mean.dtype) / 65536
@@ -79,12 +82,12 @@ def encode_mean(mean: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def decode_mean(code: Tensor, scale: Tensor) -> Tensor:
-    """(R, D) codes and (R,) scales to means."""
+    """Decode (R, D) codes and (R,) scales to means."""
     return code.to(scale.dtype) * scale.unsqueeze(1)
 
 
 def encode_square(square: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """(R, D) squares to uint8 codes and (R,) scales."""
+    """Encode (R, D) squares as uint8 codes and (R,) scales."""
     scale = square.amax(dim=1)
     share = torch.where(scale.unsqueeze(1) > 0, square / scale.unsqueeze(1), 1.0)
     below = (-torch.log2(share) / STEP_OCTAVES).clamp(0, 255)  # codes below the highest
@@ -97,5 +100,5 @@ def encode_square(square: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def decode_square(code: Tensor, scale: Tensor) -> Tensor:
-    """(R, D) codes and (R,) scales to squares."""
+    """Decode (R, D) codes and (R,) scales to squares."""
     return torch.exp2((code.to(scale.dtype) - 255) * STEP_OCTAVES) * scale.unsqueeze(1)

@@ -17,14 +17,14 @@ SHARED: dict[type, bool] = {Softmax: False, DecoupledSoftmax: True}
 and whether the positives are left out of it."""
 
 
-def both_ways_loss(
+def bidirectional_loss(
     objective: Objective | Any,
     reduction: Reduction,
     forward: float,
     scores: Tensor,
     positives: Positives,
 ) -> Tensor:
-    """The weighted sum of a loss and its mirror image.
+    """Return the weighted sum of a loss and its mirror image.
 
     Equals ``forward * block_loss(objective, reduction, scores, positives) + (1 - forward) *
     block_loss(objective, reduction, scores.T, positives.transposed())``. For softmax and decoupled
@@ -50,7 +50,7 @@ def both_ways_loss(
         back = block_loss(objective, reduction, scores.T, mirrored)
         return forward * there + (1 - forward) * back
     pairs = (positives.rows, positives.cols) if SHARED[type(objective)] else ()
-    of_rows, of_columns = logsumexp_both_ways(scores, *pairs)
+    of_rows, of_columns = bidirectional_logsumexp(scores, *pairs)
     found = scores[positives.rows, positives.cols]  # (P,)
     there = _direction(objective, reduction, of_rows, found, positives)
     back = _direction(objective, reduction, of_columns, found, mirrored)
@@ -65,10 +65,10 @@ def _direction(
     return mean_over_rows(rows, positives)
 
 
-def logsumexp_both_ways(
+def bidirectional_logsumexp(
     scores: Tensor, rows: Tensor | None = None, cols: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Log-sum-exp of every row, (B,), and of every column, (C,), without the given pairs.
+    """Compute log-sum-exp of every row, (B,), and of every column, (C,), without the given pairs.
 
     Equals ``base.logsumexp`` over both dimensions of the scores with -inf at the pairs: -inf, with
     a gradient of zero, where nothing is left.
@@ -100,5 +100,5 @@ class _LogSumExpBothWays(torch.autograd.Function):
 
 
 def _shares(scores: Tensor, totals: Tensor) -> Tensor:
-    """exp(scores - totals), 0 where the total is that of nothing."""
+    """Compute exp(scores - totals), 0 where the total is empty."""
     return (scores - totals.masked_fill(totals == float("-inf"), float("inf"))).exp_()
