@@ -343,7 +343,7 @@ def _signature(name: str, part: Any) -> str:
     if len(text) > MAX_SIGNATURE:
         inner = ",\n    ".join(parameters)
         text = f"{name}(\n    {inner},\n){tail}"
-    return f"```python\n{text}\n```"
+    return f"```text\n{text}\n```"
 
 
 def _parameters(kept: Iterable[inspect.Parameter]) -> Iterator[str]:
