@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from click.testing import CliRunner
 
-BLOCK = re.compile(r"^(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```", re.M | re.S)
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<language>\w*)\n(?P<body>.*?)^```", re.M | re.S
+)
 MARKS = re.compile(r"run|file: \S+|skip: .+")
 COMMAND = ("umpteen", "python -m umpteen")
 
@@ -64,7 +66,9 @@ def logical_lines(body):
 
 def run_line(line, folder):
     """Run one command: ``umpteen`` and what is piped into it here, everything else in bash."""
-    *before, last = re.split(r"\s\|\s(?=(?:umpteen|python -m umpteen)\s)", line.replace("\\\n", " "))
+    *before, last = re.split(
+        r"\s\|\s(?=(?:umpteen|python -m umpteen)\s)", line.replace("\\\n", " ")
+    )
     if not last.strip().startswith(COMMAND):
         return in_bash(line, folder)
     given = in_bash(before[0], folder) if before else None
