@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from documents import MARKS, blocks_of, run_page
+
 from umpteen.ranking import RETRIEVERS
 
 ROOT = Path(__file__).parent.parent

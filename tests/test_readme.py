@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from documents import blocks_of, run_page
 
 ROOT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""The format of docs/guide/extend/data-format.md works as printed there, without a row in the table."""
+"""The format of docs/guide/extend/data-format.md works as printed, without a row in the table."""
 
 from __future__ import annotations
 
