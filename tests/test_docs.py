@@ -20,9 +20,26 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 PLACE = re.compile(r"`((?:\w+/)*\w+\.py)(?::([\w.]+))?`")
 FILE_ENDINGS = ("jsonl", "csv", "tsv", "parquet", "noun", "verb", "adj", "adv")
 """train.jsonl is a file, and so is WordNet's data.noun."""
-each_document = pytest.mark.parametrize(
-    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
-)
+
+
+def each(documents):
+    """Turn a check of one document into one test of all of them."""
+
+    def decorate(check):
+        def test():
+            for document in documents:
+                try:
+                    check(document)
+                except Exception as error:
+                    raise AssertionError(f"{document.relative_to(ROOT)}: {error}") from error
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
+
+
+each_document = each(DOCUMENTS)
 
 
 def text_of(document):
@@ -41,9 +58,7 @@ def prose_of(document):
     return re.sub(r"```.*?```", "", text_of(document), flags=re.S)
 
 
-@pytest.mark.parametrize(
-    "document", [*DOCUMENTS, *NOTES], ids=lambda path: str(path.relative_to(ROOT))
-)
+@each([*DOCUMENTS, *NOTES])
 def test_links_lead_somewhere(document):
     targets = [t for t in LINK.findall(text_of(document)) if not t.startswith("http")]
     missing = [target for target in targets if not (document.parent / target).exists()]
