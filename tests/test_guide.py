@@ -14,6 +14,13 @@ GUIDE = ROOT / "docs" / "guide"
 FIRST = GUIDE / "first-model.md"
 ELSEWHERE = {"serve.md"}
 """Run by tests/serving/test_process.py, with a service."""
+PRINTED = {
+    "thresholds-and-probabilities.md": '"note": "no word of the text is known',
+    "corrections-and-new-labels.md": '"id": "plum"',
+    "extend/metric.md": "S@5 ",
+    "scale.md": "It fits.",
+}
+"""What the commands of a page print, among other things."""
 PAGES = [
     page
     for page in sorted(GUIDE.rglob("*.md"))
@@ -48,7 +55,7 @@ def test_the_page_runs(page, first, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     modules, path, retrievers = set(sys.modules), list(sys.path), dict(RETRIEVERS)
     try:
-        run_page(page, tmp_path)
+        _, printed = run_page(page, tmp_path)
     finally:
         for name in set(sys.modules) - modules:
             if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
@@ -56,6 +63,7 @@ def test_the_page_runs(page, first, tmp_path, monkeypatch):
         sys.path[:] = path
         for name in set(RETRIEVERS) - set(retrievers):
             del RETRIEVERS[name]
+    assert PRINTED.get(str(page.relative_to(GUIDE)), "") in printed
 
 
 def test_every_shell_block_says_what_happens_to_it():
