@@ -108,6 +108,32 @@ def test_commands_in_the_documents_exist(document):
     assert set(named) <= set(COMMANDS)
 
 
+def options_of(words):
+    """The options of the command that some words begin with."""
+    import click
+
+    from umpteen.cli import main
+
+    command = main
+    for word in words:
+        if not isinstance(command, click.Group):
+            break
+        context = click.Context(command)
+        command = command.get_command(context, word) or command
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    return names | {"--help", "--version"}
+
+
+@each_document
+def test_options_in_the_documents_exist(document):
+    code = code_of(document).replace("\\\n", " ")
+    for line in re.findall(r"(?:^|[|`] |-m )umpteen ([a-z][^|#`\n]*)", code, re.M):
+        words = line.split()
+        used = {re.split("[=)]", word)[0] for word in words if word.startswith("--")}
+        unknown = used - options_of(words)
+        assert not unknown, f"umpteen {line}: {unknown}"
+
+
 @each_document
 def test_settings_in_the_documents_exist(document):
     import dataclasses
