@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.index.topk import KeyedTop, RunningTop
-from umpteen.ranking.lexical.matrices import row_numbers
+from umpteen.ranking.lexical.matrices import SparseRows, row_numbers
 
 PRODUCTS_AT_ONCE = 64 << 20
 """Products of a query's and a weight's value that are added up at once."""
@@ -64,6 +64,15 @@ class DeviceScores:
 
     values: torch.Tensor
     """(B, L)."""
+
+    @classmethod
+    def of(cls, matrix: sp.csr_matrix | SparseRows, device: torch.device) -> DeviceScores:
+        """Copy sparse scores without duplicates to a device."""
+        values = torch.zeros(matrix.shape, device=device)
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        at = torch.from_numpy(rows * np.int64(matrix.shape[1]) + matrix.indices).to(device)
+        values.view(-1)[at] = torch.from_numpy(matrix.data).to(device)
+        return cls(values)
 
     def top_k(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Find the k best positive scores of each row; see ``sparse_topk.top_k_of_rows``."""

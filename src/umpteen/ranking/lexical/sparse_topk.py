@@ -18,6 +18,8 @@ from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, row_produ
 
 SCRATCH_VALUES = 1 << 17
 """Values of the dense block that ``look_up`` scatters into and clears."""
+MAX_SCRATCH_VALUES = 1 << 24
+"""The same where there are many columns: up to 64 rows at a time must fit."""
 PADDED_VALUES = 4 << 20
 """Values of the padded blocks of ``top_k_of_rows``."""
 VALUES_AT_ONCE = 1 << 19
@@ -117,7 +119,7 @@ def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any
     if not n_columns or not scores.nnz:
         return np.zeros(wanted.shape, np.float32)
     there = (wanted >= 0) & (wanted < n_columns)
-    step = max(1, SCRATCH_VALUES // n_columns)
+    step = max(1, SCRATCH_VALUES // n_columns, min(64, MAX_SCRATCH_VALUES // n_columns))
     found = np.empty(wanted.shape, np.float32)
     scratch = np.zeros(min(step, len(wanted)) * n_columns, np.float32)
     for start in range(0, len(wanted), step):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 
 from umpteen.ranking.ensemble_model import KnnConfig
+from umpteen.ranking.lexical.device_topk import DeviceScores
 from umpteen.ranking.lexical.matrices import SparseRows
 from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
 from umpteen.ranking.queries import Queries
@@ -48,30 +48,34 @@ class _VotingRetriever(Retriever):
             snapshot=snapshot,
         )
 
-    def votes(self, queries: Queries, snapshot: Snapshot) -> sp.csr_matrix | SparseRows:
+    def votes(
+        self, queries: Queries, snapshot: Snapshot
+    ) -> sp.csr_matrix | SparseRows | DeviceScores:
         """(B, L) what the neighbours' labels add up to; computed once for a request."""
         near, config = self.nearest_once(queries, snapshot), self.config
-        return queries.once(
-            f"votes of {self.name}, {config}",
-            lambda: snapshot.examples.votes(
+        device = queries.vectors.device
+
+        def compute() -> sp.csr_matrix | SparseRows | DeviceScores:
+            found = snapshot.examples.votes(
                 near,
                 snapshot.n_labels,
                 neighbours=config.neighbours,
                 temperature=config.temperature,
-            ),
-            snapshot=snapshot,
-        )
+            )
+            return found if device.type == "cpu" else DeviceScores.of(found, device)
+
+        return queries.once(f"votes of {self.name}, {config}", compute, snapshot=snapshot)
 
     def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
         """Propose the k labels with the most votes."""
-        votes = self.votes(queries, snapshot)
-        return torch.from_numpy(top_k_of_rows(votes, k)[0]).to(queries.vectors.device)
+        found = top_k_of_rows(self.votes(queries, snapshot), k)[0]
+        return torch.as_tensor(found, device=queries.vectors.device)
 
     def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
         """Votes of each label, in [0, 1]."""
         votes = self.votes(queries, snapshot)
-        found = np.asarray(look_up(votes, rows.cpu().numpy()))
-        return torch.from_numpy(found).to(rows.device)
+        wanted = rows if isinstance(votes, DeviceScores) else rows.numpy()
+        return torch.as_tensor(look_up(votes, wanted), device=rows.device)  # type: ignore[arg-type]
 
 
 class Knn(_VotingRetriever):
