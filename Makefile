@@ -1,4 +1,5 @@
 # demo: install and try it · test: every test · check: lint and types · fix: format · bench: tables
+# docs: the documentation as a site
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
@@ -6,7 +7,7 @@ PYTHON ?= python3
 # fetched while building.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-build-isolation -c constraints.txt
 
-.PHONY: demo test check fix bench install-demo install-dev wheel clean
+.PHONY: demo test check fix bench docs install-demo install-dev wheel clean
 
 demo: install-demo
 	$(BIN)/umpteen demo --out demo-run
@@ -29,6 +30,12 @@ bench: install-dev
 	$(BIN)/python bench/score_speed.py
 	$(BIN)/python bench/index_recall.py
 
+# Reads the code, so that the reference is up to date; a broken link is an error.
+docs: install-dev $(VENV)/docs-installed
+	$(BIN)/python tools/generate_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in site/index.html." >&2
+
 wheel: install-dev
 	$(BIN)/python -m build --wheel --no-isolation
 
@@ -48,5 +55,9 @@ $(VENV)/dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/demo-installed
 
+$(VENV)/docs-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(PIP) -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf build dist demo-run src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf build dist site demo-run src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -15,7 +15,7 @@ from umpteen.index.recall import recall
 
 def main(run: str, text: str, factory: str = "HNSW32") -> None:
     model = umpteen.Predictor.load(run, device="cpu", with_indexes=False)
-    vectors = model.label_vectors("combined")  # (L, 2 D), both heads side by side
+    vectors = model.label_vectors.numpy("combined")  # (L, 2 D), both heads side by side
     fast, exact = FaissIndex.build(vectors, factory=factory), ExactIndex.build(vectors)
 
     queries = model.vectors(model.labels.texts[:100])  # some texts to measure with

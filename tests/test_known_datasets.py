@@ -70,22 +70,6 @@ def test_the_data_sets_of_the_papers_are_there_and_speak_of_presets_that_are():
         assert f"--dataset {name}" in dataset_text(name).splitlines()[0]
 
 
-def test_the_page_on_objectives_says_which_presets_have_numbers_of_their_own():
-    from pathlib import Path
-
-    page = (Path(__file__).parent.parent / "docs" / "objectives.md").read_text("utf-8")
-    lines = [line for line in page.splitlines() if line.startswith("| `")]
-    for name in dataset_names():
-        line = next(line for line in lines if f"`{name}`" in line.split("|")[1])
-        own = tomllib.loads(dataset_text(name))["presets"]
-        assert line.split("|")[2].strip() == ", ".join(f"`{p}`" for p in read_order(own, line))
-
-
-def read_order(own, line):
-    """The presets of a file in the order the page has them."""
-    return sorted(own, key=lambda preset: line.find(f"`{preset}`"))
-
-
 def test_defaults_lie_below_the_preset_and_its_own_numbers_above():
     frugal = load_config("unidec-frugal", dataset="lf-amazontitles-131k")
     assert frugal.encoder.name == "bag"  # the preset names an encoder itself

@@ -134,8 +134,7 @@ class PoolConfig:
     1,536 on a GPU."""
     scores: str = "auto"
     """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``,
-    ``fp8`` (from queries to labels; coarser, see docs/performance.md), ``auto``: as
-    ``train.precision``."""
+    ``fp8`` (from queries to labels; coarser), ``auto``: as ``train.precision``."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The format of docs/extend/add-a-format.md works as printed there, without a row in the table."""
+"""The format of docs/guide/extend/data-format.md works as printed, without a row in the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.formats import load_dataset
 from umpteen.errors import DataError
 
-PAGE = Path(__file__).parents[2] / "docs" / "extend" / "add-a-format.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "extend" / "data-format.md"
 
 
 @pytest.fixture

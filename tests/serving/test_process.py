@@ -170,7 +170,7 @@ def test_mistakes_at_the_start_are_sentences(run, tmp_path, service):
 
 
 def test_the_examples_of_the_document_run(service, run):
-    text = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    text = (ROOT / "docs" / "guide" / "serve.md").read_text("utf-8")
     blocks = dict(re.findall(r"<!-- run -->\n```(\w+)\n(.*?)```", text, re.S))
     running = service(run)
     if shutil.which("curl"):

@@ -149,6 +149,17 @@ def test_very_few_texts_mean_prior_weights(tiny_data, tmp_path):
     check_works(model)
 
 
+def test_prior_weights_find_texts_without_evidence(tiny_data, tmp_path):
+    split = tiny_data["train"].select(np.arange(15))
+    data = dataclasses.replace(tiny_data, splits={"train": split})
+    model = fit(data, tmp_path / "run", "train.epochs=2", "validation.share=0")
+    assert np.isfinite(model.ensemble.similarity_floor)
+    top = model.predict(["zzzz qqqq", split.titles[0]], 3)
+    assert top.notes[0] is not None
+    assert top.notes[1] is None
+    assert model.predict("zzzz qqqq", threshold="auto").ids == [[]]
+
+
 @pytest.mark.slow
 def test_cross_validation_is_deterministic(small_run, tiny_data, tmp_path):
     run = shutil.copytree(small_run, tmp_path / "run")

@@ -1,6 +1,6 @@
 """The rules of the default: facts in, a setting and the reason out, one function each.
 
-A rule is here because it was measured (see docs/choosing.md) or because the present value
+A rule is here because it was measured (bench/notes/chosen-settings.md) or because the present value
 cannot be right for the data at hand. Where neither holds, the preset's value stays.
 """
 

@@ -56,9 +56,9 @@ def plan(
 ) -> None:
     """Estimate memory and time of a run, with advice where it does not fit.
 
-    Memory and time come from formulas (src/umpteen/plan/formulas.py), not from a measurement:
-    memory is meant to be right within a quarter, time within a factor of two; docs/plan.md says
-    where they were measured. Exit code 1 means that it does not fit.
+    Memory and time come from formulas (src/umpteen/plan/formulas.py), not from a measurement.
+    Expect memory within a quarter and time within a factor of two. Exit code 1 means that it does
+    not fit.
     """
     from umpteen.config_rules import refused_on_ranks
     from umpteen.errors import ConfigError

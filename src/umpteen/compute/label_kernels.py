@@ -2,7 +2,7 @@
 
 They equal ``label_closed.PLAIN`` up to the rounding of float32 and the order of sums. The products
 around them stay with the vendor's library, which multiplies faster than a kernel of ours would; see
-docs/performance.md. Imported only where Triton is there.
+bench/notes/profile-all-labels.md. Imported only where Triton is there.
 """
 
 # Types of a kernel's arguments are the compiler's to find.

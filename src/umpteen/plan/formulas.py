@@ -1,7 +1,8 @@
 """The formulas of a plan, each a function of a job: bytes, floating point operations, seconds.
 
-Letters as in docs/path.md: N queries, L labels, B batch, C pool, D dim; t tokens of a text, h and f
-the encoder's hidden and inner sizes, G devices. Bytes are those of one device, the fullest one.
+Letters as in docs/explanation/path.md: N queries, L labels, B batch, C pool, D dim; t tokens of a
+text, h and f the encoder's hidden and inner sizes, G devices. Bytes are those of one device, the
+fullest one.
 """
 
 from __future__ import annotations

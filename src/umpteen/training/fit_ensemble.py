@@ -17,6 +17,7 @@ from umpteen.files import read_json
 from umpteen.predictor import Predictor
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
+from umpteen.ranking.evidence import similarity_floor
 from umpteen.ranking.prior import prior_calibration, prior_weights
 from umpteen.ranking.retriever_specs import retrievers_of
 from umpteen.ranking.retrievers.base import FitContext, Retriever
@@ -32,11 +33,13 @@ from umpteen.runs import RunFolder
 from umpteen.training.cross_validation import cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
-from umpteen.types import Log
+from umpteen.types import Log, TopK
 
 LEARNING_SHARE = 0.6
 """Of the seconds of the whole fit, for what retrievers learn."""
 EXAMPLES_SEED = 0x3E3
+PRIOR_TEXTS = 500
+"""Training texts that the similarity floor is taken from without validation texts."""
 
 
 def fit_ensemble_of_run(
@@ -123,6 +126,10 @@ def with_retrievers(
     model = _prior_model(folder, retrievers, dataset)
     stored = StoredEnsemble(model, retrievers, examples, index, dataset.label_counts)
     predictor.use_ensemble(stored)
+    if examples is not None:
+        floor = _similarity_of_training_texts(predictor, examples)
+        stored = replace(stored, model=replace(model, similarity_floor=floor))
+        predictor.use_ensemble(stored)
     return predictor, stored
 
 
@@ -255,6 +262,14 @@ def _prior_model(
         "nothing: there are too few texts, so it has prior weights",
         -np.inf,
     )
+
+
+def _similarity_of_training_texts(predictor: Predictor, examples: TrainedExamples) -> float:
+    """Return the similarity floor from training texts: to the nearest other one of them."""
+    step = max(1, len(examples.vectors) // PRIOR_TEXTS)
+    vectors = torch.from_numpy(np.array(examples.vectors[::step])).to(predictor.encoder.device)
+    near = predictor.snapshot().examples.nearest(vectors, 2)
+    return similarity_floor(TopK(near.rows[:, 1:], near.scores[:, 1:]))
 
 
 def _comparable(predictor: Predictor, examples: TrainedExamples) -> torch.Tensor:

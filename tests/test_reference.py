@@ -1,0 +1,21 @@
+"""The generated reference is up to date with the code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_reference_is_what_the_code_says():
+    command = [sys.executable, "tools/generate_reference.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_page_with_a_region_has_content():
+    pages = [page.read_text("utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")]
+    generated = [page for page in pages if "<!-- generated:" in page]
+    assert len(generated) >= 8
+    assert all(page.count("<!-- generated:") == page.count("<!-- end -->") for page in generated)
+    assert all(len(page.splitlines()) > 25 for page in generated)
