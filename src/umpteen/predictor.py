@@ -29,6 +29,7 @@ from umpteen.model.vectors import available_heads, head_columns
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.examples import Examples
+from umpteen.ranking.explanations import Explanations
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.lexical.added_labels import AddedTerms
@@ -390,11 +391,8 @@ class Predictor:
         rows = np.take_along_axis(np.where(kept, top.rows, -1), order, 1)
         scores = np.take_along_axis(np.where(kept, top.scores, np.float32(-np.inf)), order, 1)
         explanations = top.explanations
-        if explanations is not None:
-            explanations = [
-                [entry for entry, keep in zip(line, mask, strict=False) if keep]
-                for line, mask in zip(explanations, kept.tolist(), strict=True)
-            ]
+        if isinstance(explanations, Explanations):
+            explanations = explanations.reordered(order, kept.sum(axis=1))
         return TopK(rows, scores, top.labels, top.notes, explanations)
 
     def _require_ensemble(

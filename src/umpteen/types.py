@@ -5,7 +5,7 @@ Arrays only, no behaviour that needs a model, and no torch at import.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -100,7 +100,7 @@ class TopK:
     """The label set that the rows belong to; needed by ``ids`` and ``texts`` alone."""
     notes: list[str | None] | None = None
     """Why a text got no label worth a look, one entry a text; None where nothing was checked."""
-    explanations: list[list[dict[str, Any]]] | None = None
+    explanations: Sequence[list[dict[str, Any]]] | None = None
     """For each prediction the scores and contributions of the scorers, where requested."""
 
     def __len__(self) -> int:

@@ -77,13 +77,14 @@ def _labels(top: TopK, place: int) -> list[dict[str, Any]]:
     """Return the labels of one text as JSON values."""
     assert top.labels is not None
     ids, texts = top.labels.ids, top.labels.texts
+    shown = None if top.explanations is None else top.explanations[place]
     labels: list[dict[str, Any]] = []
     for row, score in zip(top.rows[place].tolist(), top.scores[place].tolist(), strict=True):
         if row < 0:
             break
         label = {"id": ids[row], "text": texts[row], "score": round(score, 6)}
-        if top.explanations is not None:
-            label |= top.explanations[place][len(labels)]
+        if shown is not None:
+            label |= shown[len(labels)]
         labels.append(label)
     return labels
 

@@ -50,12 +50,19 @@ class TrainedExamples:
         return inverted_index(self.terms, MAX_POSTINGS if len(self) > MANY_TEXTS else None)
 
     def inverted_terms_on(self, device: torch.device) -> DeviceMatrix:
-        """Return the inverted index on a device; copied there once."""
-        found: DeviceMatrix | None = self.__dict__.get("_on_device")
-        if found is None or found.values.device != device:
-            found = DeviceMatrix.of(self.inverted_terms, device)
-            self.__dict__["_on_device"] = found
-        return found
+        """The inverted index on a device; copied there once."""
+        return self._copied("inverted_terms", self.inverted_terms, device)
+
+    def targets_on(self, device: torch.device) -> DeviceMatrix:
+        """The labels of all texts on a device; copied there once."""
+        return self._copied("targets", self.targets, device)
+
+    def _copied(self, name: str, matrix: sp.csr_matrix, device: torch.device) -> DeviceMatrix:
+        copies: dict[tuple[str, str], DeviceMatrix] = self.__dict__.setdefault("_copies", {})
+        key = (name, str(device))
+        if key not in copies:
+            copies[key] = DeviceMatrix.of(matrix, device)
+        return copies[key]
 
     @property
     def n_bytes(self) -> int:
