@@ -25,7 +25,7 @@ def test_page_lies_in_the_run_and_its_path_is_said_on_stderr(run):
     result = report(run)
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    assert result.stderr == f"the report is in {run}/report.html\n"
+    assert result.stderr == f"Wrote {run}/report.html\n"
     assert "not on test" in (run / "report.html").read_text("utf-8")
 
 
