@@ -39,7 +39,7 @@ def test_data_and_out_are_used(run, tiny_data_folder, tmp_path):
 def test_split_without_data_is_a_usage_error(run):
     result = report(run, "--split", "test")
     assert result.exit_code == 2
-    assert "name it with --data" in result.stderr
+    assert "need --data" in result.stderr
 
 
 @pytest.mark.parametrize("make", [False, True])
