@@ -40,7 +40,7 @@ def test_the_table_is_on_stdout_and_its_conditions_on_stderr(
     result = umpteen_command("evaluate", trained, tiny_data_folder)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines()[0].split() == ["metric", "dual", "classifier", "combined"]
-    assert "20 queries; propensity A 0.55, B 1.5" in result.stderr
+    assert "20 texts; propensity A 0.55, B 1.5" in result.stderr
 
 
 def test_the_last_model_can_be_evaluated(umpteen_command, trained, tiny_data_folder):
