@@ -41,7 +41,7 @@ def main() -> None:
     data = load_dataset(args.data)
     run = Path(args.run)
     model, load = loaded(run, args.device)
-    texts = list(data[args.split].texts(model.reading.text))[: args.texts]
+    texts = list(data[args.split].texts(model.text_config.text))[: args.texts]
     rows = [load]
     for threads in args.threads:
         with threads_limited(threads):

@@ -68,7 +68,7 @@ def main():
     else:
         predictor = Predictor.load(given.run, device="cpu", with_indexes=False)
     head = given.head or predictor.vector_heads[-1]
-    texts = list(data[given.split].texts(predictor.reading.text)[: given.texts])
+    texts = list(data[given.split].texts(predictor.text_config.text)[: given.texts])
     columns = predictor.columns(head)
     clock(predictor.vectors, [[text] for text in texts[:50]])
     encode = np.median(clock(predictor.vectors, [[text] for text in texts], now))

@@ -34,7 +34,9 @@ def variants(model, rows, texts):
     dual, trained = vectors[:, :dim], vectors[:, dim:]
     own = model.vectors(texts)[:, dim:]
     sample = torch.randperm(len(dual), generator=torch.Generator().manual_seed(1))[:2000]
-    sample_own = model.vectors([model.labels.encoder_texts(model.reading.text)[i] for i in sample])
+    sample_own = model.vectors(
+        [model.labels.encoder_texts(model.text_config.text)[i] for i in sample]
+    )
     share = float((sample_own[:, dim:] * trained[sample]).sum(1).mean())
     zero = torch.zeros_like(own)
     found = {"trained": trained[rows], "nothing": zero, "text": own, "text, scaled": share * own}
@@ -59,11 +61,11 @@ def main():
     rows = np.sort(rng.permutation(np.flatnonzero(counts))[: given.labels])
     is_new = np.zeros(len(counts), bool)
     is_new[rows] = True
-    texts = [model.labels.encoder_texts(model.reading.text)[row] for row in rows]
+    texts = [model.labels.encoder_texts(model.text_config.text)[row] for row in rows]
     vectors, found = variants(model, rows, texts)
     some = np.sort(rng.permutation(truth.shape[0])[:8000])
     truth = truth[some]
-    queries = model.vectors([part.texts(model.reading.text)[i] for i in some])
+    queries = model.vectors([part.texts(model.text_config.text)[i] for i in some])
     print(
         f"{len(rows)} of {len(counts)} labels as new, {len(some)} queries, {NEIGHBOURS} neighbours"
     )

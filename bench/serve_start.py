@@ -43,13 +43,13 @@ def make(given):
 
     from umpteen.data.labels import LabelSet
     from umpteen.model.model import Model
-    from umpteen.model.storage import Reading, load_model, save_model
+    from umpteen.model.storage import TextConfig, load_model, save_model
     from umpteen.runs import RunFolder
 
     source, place = RunFolder(given.run), RunFolder(given.place)
     if (place.path / "models.json").is_file():
         return
-    old, tokenizer, reading = load_model(source.model("best"))
+    old, tokenizer, text_config = load_model(source.model("best"))
     n, dim = given.labels, given.dim
     place.path.mkdir(parents=True, exist_ok=True)
     labels = LabelSet(
@@ -65,8 +65,8 @@ def make(given):
         vectors[start : start + len(block)] = block.reshape(len(block), -1)
     model.label_vectors = torch.nn.Parameter(torch.from_numpy(vectors[:, dim:].copy()))
     folder = place.models / "epoch-0001"
-    told = Reading(reading.text, reading.max_tokens, labels.fingerprint)
-    save_model(folder, model, tokenizer, told, vectors=vectors)
+    own = TextConfig(text_config.text, text_config.max_tokens, labels.fingerprint)
+    save_model(folder, model, tokenizer, own, vectors=vectors)
     place.config.write_text(json.dumps({"config": {}}))
     (place.path / "models.json").write_text(json.dumps({"best": "models/epoch-0001"}))
 

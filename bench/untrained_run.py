@@ -17,7 +17,7 @@ import torch
 from umpteen import load_dataset
 from umpteen.data.tokens import TokenStore, encode
 from umpteen.model.model import Model
-from umpteen.model.storage import Reading, save_model
+from umpteen.model.storage import TextConfig, save_model
 from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
 from umpteen.model.vectors import query_search_vectors
 from umpteen.runs import RunFolder
@@ -30,13 +30,13 @@ def untrained(folder, data, *, random_labels=False):
     heads = ("dual", "classifier")
     model = Model(encoder, heads=heads, dim=256, n_labels=len(data.labels)).eval()
     tokenizer = load_tokenizer(folder)
-    reading = Reading("title", 32, data.labels.fingerprint)
+    text_config = TextConfig("title", 32, data.labels.fingerprint)
     if random_labels:
         vectors = torch.nn.functional.normalize(torch.randn(len(data.labels), 2, 256), dim=2)
-        return model, tokenizer, reading, vectors.flatten(1).numpy()
+        return model, tokenizer, text_config, vectors.flatten(1).numpy()
     tokens = encode(data.labels.encoder_texts("title"), tokenizer, max_tokens=32)
     vectors = query_search_vectors(model, TokenStore(tokens.ids, tokens.offsets)).numpy()
-    return model, tokenizer, reading, vectors
+    return model, tokenizer, text_config, vectors
 
 
 def main():
@@ -47,7 +47,7 @@ def main():
     parser.add_argument("--random-labels", action="store_true")
     given = parser.parse_args()
     data = load_dataset(given.data)
-    model, tokenizer, reading, vectors = untrained(
+    model, tokenizer, text_config, vectors = untrained(
         given.encoder, data, random_labels=given.random_labels
     )
     place = RunFolder(given.out)
@@ -55,7 +55,7 @@ def main():
     place.write_labels(data.labels, np.zeros(len(data.labels), np.int64))
     dim = model.dim
     model.label_vectors = torch.nn.Parameter(torch.from_numpy(vectors[:, dim:].copy()))
-    save_model(place.models / "epoch-0001", model, tokenizer, reading, vectors=vectors)
+    save_model(place.models / "epoch-0001", model, tokenizer, text_config, vectors=vectors)
     place.config.write_text(json.dumps({"config": {}}))
     (place.path / "models.json").write_text(json.dumps({"best": "models/epoch-0001"}))
     texts = data["test"].texts("title")[:1000]

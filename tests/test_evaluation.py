@@ -62,7 +62,7 @@ def test_tokens_that_are_known_give_the_same_numbers(model, tiny_data):
     from umpteen.data.tokens import TokenStore, encode
 
     ragged = encode(
-        tiny_data["test"].texts(), model.encoder.tokenizer, max_tokens=model.reading.max_tokens
+        tiny_data["test"].texts(), model.encoder.tokenizer, max_tokens=model.text_config.max_tokens
     )
     known = umpteen.evaluate(model, tiny_data, tokens=TokenStore(ragged.ids, ragged.offsets))
     assert known.as_json() == umpteen.evaluate(model, tiny_data).as_json()
@@ -90,7 +90,7 @@ def test_texts_are_read_as_in_training(tiny_data, tmp_path):
     options = ("data.text=title", "train.epochs=1", "ensemble.enabled=off")
     model = fit(tiny_data, tmp_path, *options)
     loaded = umpteen.Predictor.load(tmp_path)
-    assert loaded.reading.text == "title"
+    assert loaded.text_config.text == "title"
     expected = umpteen.evaluate(model, tiny_data).as_json()
     assert umpteen.evaluate(loaded, data).as_json() == expected
 
@@ -178,7 +178,9 @@ def test_unknown_labels_are_counted_and_count_as_misses(model, tiny_data):
 
 def test_data_without_any_known_label_is_a_sentence(model, tiny_data):
     data = renamed(tiny_data, np.arange(40), {label: f"X{label}" for label in tiny_data.labels.ids})
-    with pytest.raises(DataError, match=r"knows no label of the data \('XL00', .* matched by id"):
+    with pytest.raises(
+        DataError, match=r"no label of the data is in the run \('XL00', .* matched by id"
+    ):
         umpteen.evaluate(model, data)
 
 

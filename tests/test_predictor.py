@@ -112,7 +112,7 @@ def test_excluded_pairs_and_labels_that_are_not_allowed_are_not_returned(head, m
 
 
 def test_one_index_at_a_time_gives_the_same_labels(model):
-    parts = (model.model, model.encoder.tokenizer, model.reading, model.labels)
+    parts = (model.model, model.encoder.tokenizer, model.text_config, model.labels)
     vectors = model.label_vectors.numpy("combined")
     lean = umpteen.Predictor(*parts, vectors, model.label_counts, low_memory=True)
     for head in (*model.vector_heads, *model.vector_heads):
@@ -122,7 +122,7 @@ def test_one_index_at_a_time_gives_the_same_labels(model):
 
 
 def test_a_predictor_without_a_run_folder_refuses_changes(model):
-    parts = (model.model, model.encoder.tokenizer, model.reading, model.labels)
+    parts = (model.model, model.encoder.tokenizer, model.text_config, model.labels)
     alone = umpteen.Predictor(*parts, model.label_vectors.numpy("combined"), model.label_counts)
     changes = [
         lambda: alone.add_labels({"N": "new"}),
@@ -146,7 +146,7 @@ def test_on_a_gpu_the_trained_table_stays_in_its_file(tiny_run, model):
     there = umpteen.Predictor.load(tiny_run, device="cuda")
     assert there.model.log_scales.is_cuda
     assert there.model.label_vectors.device.type == "cpu"
-    parts = (there.model, there.encoder.tokenizer, there.reading, there.labels)
+    parts = (there.model, there.encoder.tokenizer, there.text_config, there.labels)
     vectors = torch.from_numpy(model.label_vectors.numpy("combined"))
     lean = umpteen.Predictor(*parts, vectors, there.label_counts, low_memory=True)
     wanted = model.predict(TEXTS, 5, head="combined")
@@ -168,7 +168,7 @@ def test_only_texts_are_accepted(model):
         model.predict(["a", 3])
     with pytest.raises(DataError, match="give one column of it"):
         model.predict({"text": ["a"]})
-    with pytest.raises(ConfigError, match="k is 0; ask for at least 1 label"):
+    with pytest.raises(ConfigError, match="k is 0; request at least 1 label"):
         model.predict("a", 0)
 
 

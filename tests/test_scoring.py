@@ -104,9 +104,9 @@ def test_every_unknown_metric_is_named():
 
 
 def test_the_report_is_plain_json():
-    report = scored(topk_of([[0, 1]]), split_of([[0]]), scoring.DEFAULT)
+    report = scored(topk_of([[0, 1]]), split_of([[0]]), scoring.DEFAULT_METRICS)
     again = json.loads(json.dumps(report.as_json()))
-    assert list(again["metrics"]) == list(scoring.DEFAULT)
+    assert list(again["metrics"]) == list(scoring.DEFAULT_METRICS)
     assert {"metrics", "propensity", "n", "bins", "filter_pairs", "width"} <= set(again)
 
 

@@ -1,6 +1,6 @@
-"""Every setting of a run, as frozen dataclasses. What they may be is in ``config_rules``.
+"""Settings of a run, as frozen dataclasses; accepted values are in ``config_rules``.
 
-Config objects stop at ``build.py`` and ``training/``: the parts take plain arguments.
+Only ``build.py`` and ``training/`` use config objects; other code takes plain arguments.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from umpteen.errors import ConfigError
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What is read of the data."""
+    """Which texts are used, and how long they may be."""
 
     text: str = "all"
     """``title`` leaves contents out; ``all`` reads title and content."""
     max_tokens: int = 32
     """Longer texts are cut, or read in chunks of this length."""
     chunks: int = 1
-    """Most chunks of a text; a text's vector is the mean of its chunks', weighted by tokens."""
+    """Maximum number of chunks of a text; its vector is their mean, weighted by tokens."""
     propensity_a: float | None = None
     """Constant A of propensity-scored metrics, with B instead of the data's own."""
     propensity_b: float | None = None
@@ -30,7 +30,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """What turns text into vectors."""
+    """The encoder, which turns texts into vectors."""
 
     name: str = "bag"
     """``bag``, ``convolution``, or a folder or hub name of a Hugging Face encoder."""
@@ -42,7 +42,7 @@ class EncoderConfig:
     dim: int = 256
     """Size of random token vectors."""
     vocabulary: int = 30000
-    """Most tokens of a learned tokenizer."""
+    """Maximum number of tokens of a learned tokenizer."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments of a frugal encoder."""
 
@@ -60,13 +60,13 @@ class ModelConfig:
     vector of its text (DECAF); ``graph``: the text's and a mean over the free vectors of its
     neighbours in co-occurrence (ECLARE). With the last two free vectors start at zero."""
     neighbours: int = 8
-    """Of a label in the graph, itself among them."""
+    """Neighbours of a label in the graph, itself included."""
     dim: int = 256
     """Size of each head's vectors."""
     dropout: float = 0.1
-    """Of the heads."""
+    """Dropout rate of the heads."""
     label_dropout: float = 0.0
-    """Of the label vectors."""
+    """Dropout rate of the label vectors."""
     label_init: str = "text"
     """First label vectors: ``text`` (the classifier head's, of the labels' texts), ``zeros``, or
     ``odds``: one for all, with which scores start at a label's log-odds, for ``bce`` over all
@@ -86,7 +86,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """What is minimised."""
+    """The loss that training minimises."""
 
     dual: str = "decoupled_softmax"
     """Objective of the dual head."""
@@ -111,11 +111,12 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """Which labels a batch sees."""
+    """The pool: the labels that a batch is trained on."""
 
     scope: str = "batch"
     """``batch`` draws a pool for each batch; ``all`` takes every label, in blocks; ``bank`` takes
-    every label for the dual loss, with fresh vectors for the pool and remembered ones beside it."""
+    every label for the dual loss, with fresh vectors for the pool and those of the embedding bank
+    for the rest."""
     positives: int = 3
     """beta: positives drawn for each query."""
     negatives: int = 6
@@ -129,7 +130,7 @@ class PoolConfig:
     chunk_tokens: int = 32768
     """With scope ``all``: tokens of texts that are encoded, and trained through, at once."""
     memory_mib: int = 0
-    """With scopes ``all`` and ``bank``: what a block of scores may take; 0 for 512 on a CPU and
+    """With scopes ``all`` and ``bank``: memory of a block of scores in MiB; 0 for 512 on a CPU and
     1,536 on a GPU."""
     scores: str = "auto"
     """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``,
@@ -138,7 +139,7 @@ class PoolConfig:
 
 @dataclass(frozen=True)
 class BatchConfig:
-    """Which queries go together."""
+    """How training queries are grouped into batches."""
 
     size: int = 512
     """Queries per batch (clusters may make it up to 1.5 times as large)."""
@@ -182,7 +183,7 @@ class TrainConfig:
     precision: str = "auto"
     """``fp32``, ``bf16`` (autocast), or ``auto``: bf16 on a GPU."""
     label_storage: str = "fp32"
-    """Label vectors are kept in ``fp32``, or in ``bf16`` with unbiased rounding: half of it."""
+    """Label vectors: ``fp32``, or ``bf16`` with stochastic rounding, in half the memory."""
     label_moments: str = "fp32"
     """Their optimizer's moments: ``fp32``, or ``int8``, codes in a quarter of the memory."""
     label_device: str = "device"
@@ -196,7 +197,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """The part of train that chooses the best model."""
+    """Validation, which chooses the best model."""
 
     share: float = 0.03
     """Share of the training queries held out where the data has no validation split; 0 for none."""
@@ -212,7 +213,7 @@ class ValidationConfig:
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """Label texts as further training queries (Gandalf) and its comparators; metrics stay out."""
+    """Data augmentation: label texts as training queries (Gandalf), synonyms, MixUp."""
 
     method: str = "none"
     """``none``, or how label texts get their targets: ``gandalf`` (co-occurrence), ``self`` (the
@@ -225,7 +226,7 @@ class AugmentConfig:
     """``added`` to the queries, ``only`` label rows, or ``sampled``: as many rows as there are
     queries, drawn from both."""
     share: float = 1.0
-    """Of the labels to take."""
+    """Share of the labels whose texts are used."""
     order: str = "random"
     """Which labels a share takes: ``random`` ones, or the rarest first (``tail``)."""
     max_positives: int = 1000
@@ -235,42 +236,42 @@ class AugmentConfig:
     walk_steps: int = 400
     """Steps of each label's random walk."""
     restart: float = 0.8
-    """How often a step of the walk starts again from the label."""
+    """Probability that a step of the walk returns to the label."""
     word_share: float = 0.2
-    """Of the words that ``synonyms`` replaces."""
+    """Share of the words that ``synonyms`` replaces."""
     alpha: float = 0.2
     """Shares of a mixture are drawn from Beta(alpha, alpha)."""
 
 
 @dataclass(frozen=True)
 class ExamplesConfig:
-    """The training queries that a run remembers, so that near ones can vote."""
+    """Training texts that are stored with their labels, for the kNN scorer."""
 
     kept: str = "auto"
-    """``auto`` keeps them where there is an ensemble to use them; ``none`` keeps nothing."""
+    """``auto`` stores them where there is an ensemble; ``none`` stores nothing."""
     max_examples: int = 500_000
-    """Remember at most this many, drawn at random."""
+    """Maximum number of stored texts, drawn at random."""
     texts: bool = True
-    """Whether the beginnings of their texts are kept too, to be shown beside answers."""
+    """Whether the first characters of the texts are stored, to be shown with predictions."""
 
 
 @dataclass(frozen=True)
 class EnsembleConfig:
-    """The answer that joins heads, votes of near queries and exact words."""
+    """The ensemble of all scorers: dual, classifier, kNN and lexical."""
 
     enabled: str = "auto"
-    """``auto`` fits it at the end of training where enough queries are held out; ``off`` never."""
+    """``auto`` fits it at the end of training; ``off`` never."""
     lexical: bool = True
-    """Whether exact words are a part of it."""
+    """Whether it has the lexical scorers."""
     tail_boost: float | None = None
-    """How much rare labels are favoured; by default chosen on validation so that propensity-scored
-    precision counts as much as precision. 0 is for precision alone, 1 for rare labels."""
+    """Boost for rare labels; 0 favours precision, 1 rare labels. By default it is chosen on
+    validation, where precision and propensity-scored precision count alike."""
     min_queries: int = 50
-    """Held-out queries below which nothing is fitted."""
+    """Validation texts with labels that are needed to fit it; with fewer, training texts are
+    cross-validated."""
     seconds: float = 300.0
-    """How long the whole fit may take: lexical scorer, examples and weights. Weights of words stop
-    learning after six tenths of it, and no further combination of parts is tried when it is gone;
-    what was cut short is told."""
+    """Time limit of the fit. No further variant is tried after it, and the log names what was
+    left out."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ class RunConfig:
     """A whole run."""
 
     seed: int = 17
-    """Decides every draw."""
+    """Seed of all random numbers."""
     data: DataConfig = DataConfig()
     augment: AugmentConfig = AugmentConfig()
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -291,8 +292,8 @@ class RunConfig:
     examples: ExamplesConfig = ExamplesConfig()
     ensemble: EnsembleConfig = EnsembleConfig()
     stage2: dict[str, Any] = field(default_factory=dict)
-    """What a second stage has otherwise: some of the loss, pool, batches and train settings, and
-    ``model.label_init`` where label vectors start anew. Nothing for a run of one stage."""
+    """Settings of a second stage that differ: some of loss, pool, batches and train, and
+    ``model.label_init`` where label vectors are initialized again. Empty for one stage."""
 
     def __post_init__(self) -> None:
         problems = broken_rules(self)

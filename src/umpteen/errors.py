@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class UmpteenError(Exception):
-    """Something the user can understand and mend; the message says what, where and how."""
+    """Base of all errors; the message states what was found, where, and what to do."""
 
 
 class ConfigError(UmpteenError):
@@ -56,7 +56,7 @@ class DataError(UmpteenError):
 
 
 class LabelMismatch(UmpteenError):
-    """Two parts that must speak of the same labels do not."""
+    """Two parts that must have the same labels differ."""
 
 
 class RunError(UmpteenError):
@@ -81,11 +81,11 @@ class NotWritten(UmpteenError):
 
 
 class TrainingStopped(UmpteenError):
-    """Training cannot go on (a loss that is not finite, say); the message says how to continue."""
+    """Training stopped, for example at a loss that is not finite."""
 
 
 class RankLost(UmpteenError):
-    """Another rank of this job has ended or no longer answers; the message says how to go on."""
+    """Another rank of this job has ended or no longer responds."""
 
 
 class MissingExtra(UmpteenError):

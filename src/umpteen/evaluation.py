@@ -17,12 +17,12 @@ from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import DataError
 from umpteen.head_names import ENSEMBLE
-from umpteen.metrics import parse_all
+from umpteen.metrics import DEFAULT_METRICS, parse_all
 from umpteen.predictor import Predictor
 from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.thresholds import set_metrics
-from umpteen.scoring import DEFAULT, Report, score
+from umpteen.scoring import Report, score
 from umpteen.types import TopK
 
 
@@ -35,7 +35,7 @@ class Evaluation:
     """Of the ensemble: how well its probabilities are calibrated, and the sets of labels above
     its thresholds."""
     unknown_labels: int = 0
-    """Labels of the data that the run does not know; they count as misses."""
+    """Labels of the data that are not in the run; they count as misses."""
 
     def __getitem__(self, head: str) -> Report:
         return self.heads[head]
@@ -68,13 +68,13 @@ def evaluate(
     *,
     split: str = "test",
     head: str = "all",
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[str] = DEFAULT_METRICS,
     tokens: TokenStore | None = None,
     without: Iterable[str] = (),
 ) -> Evaluation:
     """Compute metrics of a model on labelled texts.
 
-    Labels are matched by id. Labels that the run does not know count as misses. Filter pairs are
+    Labels are matched by id. Labels that are not in the run count as misses. Filter pairs are
     excluded from the search and from the truth. Label frequencies come from the data's own train
     split where it has the run's labels, else from the run; propensity constants from the run where
     they were set there, else from the data.
@@ -100,13 +100,13 @@ def evaluate(
     model = model.as_trained()
     matched = _match(data, split, model)
     part = matched.split
-    texts = part.texts(model.reading.text)
+    texts = part.texts(model.text_config.text)
     vectors = model.vectors(texts) if tokens is None else model.encoder.token_vectors(tokens)
     queries, snapshot = Queries(texts, vectors), model.snapshot()
     chosen = [metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k]
     depth = max([*chosen, 5])
     left_out, n_known = tuple(without), snapshot.n_labels
-    # Excluded labels that the run does not know are never predicted anyway.
+    # Excluded labels that are not in the run are never predicted.
     exclude = part.filters[part.filters[:, 1] < n_known]
     reports, sets = {}, None
     for name in model.heads if head == "all" else (head,):
@@ -147,7 +147,7 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
     if n_unknown == len(np.unique(part.targets.indices)) and part.targets.nnz:
         some = ", ".join(repr(label_id) for label_id in list(data.labels.ids)[:3])
         raise DataError(
-            f"the run knows no label of the data ({some}, ..); labels are matched by id, so check "
+            f"no label of the data is in the run ({some}, ..); labels are matched by id, so check "
             "that the data has the ids the run was trained with"
         )
     pairs = part.targets.tocoo()

@@ -1,4 +1,4 @@
-"""Optional packages: import them where they are used, or say which extra brings them."""
+"""Optional packages: import them where they are used; a missing one names its extra."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def leftovers(folder: str | Path) -> list[Path]:
 def clear_leftovers(folder: str | Path) -> None:
     """Remove leftovers; a folder that was put aside for one that never came gets its name back.
 
-    Only for a folder that nobody else is writing to.
+    Only for a folder that no other process writes to.
     """
     for place in leftovers(folder):
         match = _LEFTOVER.fullmatch(place.name)

@@ -46,7 +46,7 @@ def around_preset(values: Mapping[str, Any], preset: str, dataset: str) -> dict[
     """Return a preset's values with a data set's settings below and above them.
 
     Args:
-        values: What the preset says.
+        values: The settings of the preset.
         preset: Its name, with or without ``gandalf-`` before it; a file's name has no settings of
             its own here.
         dataset: The data set's name.

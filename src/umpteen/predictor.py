@@ -23,12 +23,13 @@ from umpteen.index import INDEXES
 from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex
 from umpteen.model.model import Model, place_model
-from umpteen.model.storage import Reading, load_model, load_vectors
+from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.examples import Examples
+from umpteen.ranking.explanations import Explanations
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.lexical.added_labels import AddedTerms
@@ -55,7 +56,7 @@ class Predictor:
     Args:
         model: In evaluation mode, on its device.
         tokenizer: The model's tokenizer.
-        reading: What is read of a text.
+        text_config: What is read of a text.
         labels: The labels it was trained with.
         vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
         label_counts: (L,) training texts of each label.
@@ -68,7 +69,7 @@ class Predictor:
         self,
         model: Model,
         tokenizer: Any,
-        reading: Reading,
+        text_config: TextConfig,
         labels: LabelSet,
         vectors: Any,
         label_counts: NDArray[np.int64],
@@ -77,7 +78,7 @@ class Predictor:
         low_memory: bool = False,
     ) -> None:
         self.model = model
-        self.reading = reading
+        self.text_config = text_config
         self.labels = labels
         self.label_counts = label_counts
         self.propensity = propensity
@@ -85,7 +86,7 @@ class Predictor:
         """Training texts, where the predictor was loaded from a run folder."""
         self.folder: Path | None = None
         """The run folder, where it was loaded from one."""
-        self.encoder = TextEncoder(model, tokenizer, reading)
+        self.encoder = TextEncoder(model, tokenizer, text_config)
         columns = {head: head_columns(model, head) for head in available_heads(model)}
         device = self.encoder.device
         self.label_vectors = LabelVectors(vectors, columns, device, low_memory=low_memory)
@@ -129,16 +130,16 @@ class Predictor:
         model_folder = folder.model(which)
         if model_folder.name == UNTRAINED:
             raise RunError(f"{folder.path} holds no trained model yet; continue it with --resume")
-        model, tokenizer, reading = load_model(model_folder, mapped=True)
-        tokenizer = prepare(tokenizer, reading.max_tokens, owned=True)
-        labels, counts = folder.read_labels(reading.label_fingerprint)
+        model, tokenizer, text_config = load_model(model_folder, mapped=True)
+        tokenizer = prepare(tokenizer, text_config.max_tokens, owned=True)
+        labels, counts = folder.read_labels(text_config.label_fingerprint)
         # Predictions use the search vectors: the trained table stays in its file.
         model = place_model(model, choose_device(device), labels_on_host=True)
         vectors = load_vectors(model_folder, model)
-        predictor = cls(model, tokenizer, reading, labels, vectors, counts, folder.propensity())
+        predictor = cls(model, tokenizer, text_config, labels, vectors, counts, folder.propensity())
         predictor.folder, predictor.n_train = folder.path, folder.n_train()
         written = (model_folder / "model.json").stat().st_mtime_ns
-        predictor._model_key = f"{model_folder.name} {written} {reading.label_fingerprint}"
+        predictor._model_key = f"{model_folder.name} {written} {text_config.label_fingerprint}"
         predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
         best = model_folder == folder.model("best")
         if with_indexes and best:
@@ -211,7 +212,7 @@ class Predictor:
             Rows, scores, ids and texts of the labels. Scores of the ensemble are probabilities.
 
         Raises:
-            ConfigError: If the model has no such head, or the head cannot do what is asked.
+            ConfigError: If the model has no such head, or the head does not support an option.
             DataError: If something else than texts was given.
         """
         batch = as_texts(texts)
@@ -245,7 +246,7 @@ class Predictor:
         """Rank the labels of one snapshot for encoded texts; see ``predict``."""
         name, left_out = self.require_head(head), tuple(without)
         if k < 1:
-            raise ConfigError(f"k is {k}; ask for at least 1 label")
+            raise ConfigError(f"k is {k}; request at least 1 label")
         if name == ENSEMBLE:
             assert self._ranker is not None
             top = self._ranker.rank(
@@ -389,13 +390,10 @@ class Predictor:
         order = np.argsort(~kept, axis=1, kind="stable")
         rows = np.take_along_axis(np.where(kept, top.rows, -1), order, 1)
         scores = np.take_along_axis(np.where(kept, top.scores, np.float32(-np.inf)), order, 1)
-        told = top.explanations
-        if told is not None:
-            told = [
-                [entry for entry, keep in zip(line, mask, strict=False) if keep]
-                for line, mask in zip(told, kept.tolist(), strict=True)
-            ]
-        return TopK(rows, scores, top.labels, top.notes, told)
+        explanations = top.explanations
+        if isinstance(explanations, Explanations):
+            explanations = explanations.reordered(order, kept.sum(axis=1))
+        return TopK(rows, scores, top.labels, top.notes, explanations)
 
     def _require_ensemble(
         self, head: str, threshold: float | str | None, explain: bool, without: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The run folder: what is where, and the small files that say which model is in force.
+"""The run folder: what is where, and the small files that name the current model.
 
 RUN/config.json       settings, versions, seed and fingerprints, as resolved
 RUN/labels.jsonl      the label set, one line per row
@@ -103,7 +103,7 @@ class RunFolder:
         return count if isinstance(count, int) else 0
 
     def propensity(self) -> Propensity | None:
-        """Return the propensity constants the run was told, or None: those of the data count."""
+        """Return the propensity constants of the settings; None where those of the data count."""
         about = self.read_settings().get("data")
         about = about if isinstance(about, dict) else {}
         a, b = about.get("propensity_a"), about.get("propensity_b")

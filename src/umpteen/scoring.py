@@ -25,7 +25,6 @@ from umpteen.metrics.hits import drop_filtered, find_hits, put_in_order
 from umpteen.metrics.propensity import inverse_propensities
 from umpteen.types import TopK
 
-DEFAULT = DEFAULT_METRICS
 """The metrics of a report when none are named."""
 TIE_RULE = "equal scores: the smaller label row first"
 BIN_K = 5
@@ -71,7 +70,7 @@ def score(
     label_counts: NDArray[np.int64],
     n_train: int,
     propensity: Propensity,
-    metrics: Sequence[str] = DEFAULT,
+    metrics: Sequence[str] = DEFAULT_METRICS,
 ) -> Report:
     """Compare predictions with a split.
 

@@ -5,7 +5,7 @@ Arrays only, no behaviour that needs a model, and no torch at import.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,7 +51,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """What an objective's ``row_stats`` is, in words that fast paths know: (B, C) to (B, 1)."""
+    """Names of ``row_stats`` that have fast paths: (B, C) to (B, 1)."""
 
     function: str
     """``logsumexp``, or ``softplus`` for the sum of softplus; merged in the same way."""
@@ -100,8 +100,8 @@ class TopK:
     """The label set that the rows belong to; needed by ``ids`` and ``texts`` alone."""
     notes: list[str | None] | None = None
     """Why a text got no label worth a look, one entry a text; None where nothing was checked."""
-    explanations: list[list[dict[str, Any]]] | None = None
-    """For each prediction the scores and contributions of the scorers, where asked for."""
+    explanations: Sequence[list[dict[str, Any]]] | None = None
+    """For each prediction the scores and contributions of the scorers, where requested."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -124,6 +124,6 @@ class TopK:
 
     def cut(self, k: int) -> TopK:
         """Return the first k places."""
-        told = self.explanations
-        shown = None if told is None else [line[:k] for line in told]
+        lines = self.explanations
+        shown = None if lines is None else [line[:k] for line in lines]
         return TopK(self.rows[:, :k], self.scores[:, :k], self.labels, self.notes, shown)

@@ -103,7 +103,7 @@ def test_a_data_set_knows_its_splits_and_their_labels():
         data["test"]
     with pytest.raises(DataError, match="split 'dev' is not known"):
         Dataset(labels, {"dev": make_split()})
-    with pytest.raises(DataError, match="speaks of 4 labels, the label set has 5"):
+    with pytest.raises(DataError, match="has 4 labels, the label set has 5"):
         Dataset(labels, {"train": make_split(n_labels=4)})
 
 

@@ -11,10 +11,10 @@ from umpteen.errors import RunError
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.frugal.tables import train_tokenizer
 from umpteen.model.model import Model
-from umpteen.model.storage import Reading, load_model, load_vectors, save_model
+from umpteen.model.storage import TextConfig, load_model, load_vectors, save_model
 from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
 
-READING = Reading(text="title", max_tokens=9, label_fingerprint="abc")
+READING = TextConfig(text="title", max_tokens=9, label_fingerprint="abc")
 TEXTS = ["red apple near", "old river", "tiny"]
 
 
@@ -60,8 +60,8 @@ def test_a_loaded_model_gives_the_same_vectors(kind, heads, tokenizer, tiny_bert
         tokenizer = load_tokenizer(str(tiny_bert))
     model = make_model(encoder, heads)
     save_model(tmp_path / "model", model, tokenizer, READING)
-    loaded, its_tokenizer, reading = load_model(tmp_path / "model")
-    assert reading == READING
+    loaded, its_tokenizer, text_config = load_model(tmp_path / "model")
+    assert text_config == READING
     assert not loaded.training
     assert loaded.heads == heads
     tokens = encode(TEXTS, tokenizer, max_tokens=9)

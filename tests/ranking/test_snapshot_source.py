@@ -37,7 +37,7 @@ class FakeEncoder:
     """A vector per text, of its digest; counts the texts."""
 
     def __init__(self, text="all"):
-        self.reading = SimpleNamespace(text=text)
+        self.text_config = SimpleNamespace(text=text)
         self.encoded = []
         self.device = torch.device("cpu")
 

@@ -20,7 +20,7 @@ from umpteen.ranking.variant_fitting import (
     positives_of,
 )
 from umpteen.ranking.variants import (
-    METRICS,
+    VARIANT_METRICS,
     Propensity,
     Variant,
     choose_variant,
@@ -65,7 +65,7 @@ def test_a_variant_ranks_and_gives_probabilities(retrievers):
     data = validation()
     variant = fit_variant(data, retrievers)
     assert variant.converged
-    assert set(variant.validation) == {*METRICS, "ECE", "micro-F1"}
+    assert set(variant.validation) == {*VARIANT_METRICS, "ECE", "micro-F1"}
     assert sum(variant.contributions.values()) == pytest.approx(100)
     assert set(variant.contributions) == {*variant.scorers, "frequency"}
     fresh, right = made(n=60, seed=7)
@@ -90,7 +90,7 @@ def test_an_ensemble_from_the_first_query_on(n):
         whole.truth[:n],
         whole.label_counts,
         whole.propensity,
-        lambda top: dict.fromkeys(METRICS, 0.0),
+        lambda top: dict.fromkeys(VARIANT_METRICS, 0.0),
     )
     variant = fit_variant(data, ALL)
     fresh, right = made(n=200, seed=2)
@@ -172,10 +172,10 @@ def test_combinations_leave_one_scorer_out():
 
 
 def test_scorers_are_left_out_for_a_gain_that_costs_no_precision():
-    reference, whole = dict.fromkeys(METRICS, 40.0), dict.fromkeys(METRICS, 44.0)
-    rare = {name: 52.0 if name.startswith("PSP") else 44.0 for name in METRICS}
+    reference, whole = dict.fromkeys(VARIANT_METRICS, 40.0), dict.fromkeys(VARIANT_METRICS, 44.0)
+    rare = {name: 52.0 if name.startswith("PSP") else 44.0 for name in VARIANT_METRICS}
     assert choose_variant([whole, rare], reference, 1000) == 1
-    for name in METRICS[:3]:
+    for name in VARIANT_METRICS[:3]:
         least = 44.0 * 0.997 - 100 / (1000 * int(name[2:]))
         assert choose_variant([whole, {**rare, name: least + 0.001}], reference, 1000) == 1
         assert choose_variant([whole, {**rare, name: least - 0.001}], reference, 1000) == 0
@@ -183,18 +183,18 @@ def test_scorers_are_left_out_for_a_gain_that_costs_no_precision():
 
 
 def test_two_hundred_queries_do_not_drop_half_of_the_scorers():
-    whole = dict(zip(METRICS, (73.36, 52.34, 41.21, 53.61, 63.92, 70.74), strict=True))
-    heads = dict(zip(METRICS, (76.17, 52.34, 41.21, 58.77, 64.21, 70.84), strict=True))
-    reference = dict(zip(METRICS, (74.0, 51.0, 40.0, 58.0, 64.0, 70.0), strict=True))
+    whole = dict(zip(VARIANT_METRICS, (73.36, 52.34, 41.21, 53.61, 63.92, 70.74), strict=True))
+    heads = dict(zip(VARIANT_METRICS, (76.17, 52.34, 41.21, 58.77, 64.21, 70.84), strict=True))
+    reference = dict(zip(VARIANT_METRICS, (74.0, 51.0, 40.0, 58.0, 64.0, 70.0), strict=True))
     assert choose_variant([whole, heads], reference, 214) == 0
     assert choose_variant([whole, heads], reference, 20_000) == 1
 
 
 def test_a_loss_in_one_metric_weighs_more_than_the_same_gain_in_another():
-    reference = dict.fromkeys(METRICS, 40.0)
+    reference = dict.fromkeys(VARIANT_METRICS, 40.0)
     mixed = {**reference, "P@1": 44.0, "PSP@1": 36.0}
     assert relative_quality(mixed, reference) < relative_quality(reference, reference) == 1.0
-    nothing = dict.fromkeys(METRICS, 0.0)
+    nothing = dict.fromkeys(VARIANT_METRICS, 0.0)
     assert relative_quality(nothing, nothing) == 1.0
 
 

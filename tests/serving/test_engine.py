@@ -35,7 +35,7 @@ async def until(holds):
 def count_of(engine, outcome):
     lines = engine.metrics.render().splitlines()
     name = f'umpteen_reloads_total{{outcome="{outcome}"}} '
-    return next((int(line.removeprefix(name)) for line in lines if line.startswith(name)), 0)
+    return next((float(line.removeprefix(name)) for line in lines if line.startswith(name)), 0)
 
 
 def test_a_version_that_was_replaced_is_freed(run, tmp_path):

@@ -42,7 +42,7 @@ def test_prediction_and_evaluation_read_all_chunks(tiny_data, tmp_path):
     fit(tiny_data, run, *CHUNKS)
     predictor = Predictor.load(run, device="cpu")
     assert isinstance(predictor.model.encoder, ChunkedEncoder)
-    assert predictor.reading.max_tokens == 15
+    assert predictor.text_config.max_tokens == 15
     texts = tiny_data["test"].texts("all")
     tokens = encode(texts, predictor.tokenizer, max_tokens=15)
     assert np.diff(tokens.offsets).max() > 5  # or this would test nothing

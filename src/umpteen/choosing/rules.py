@@ -29,7 +29,7 @@ USUAL_SHARE = 0.03
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a rule says."""
+    """The settings that a rule chooses, with the reason."""
 
     reason: str
     """One sentence without a full stop."""

@@ -56,7 +56,7 @@ def sentences(function: Function) -> Function:
             if os.environ.get("UMPTEEN_TRACEBACK"):
                 raise
             if isinstance(error, BrokenPipeError):
-                # The reader went away (head, less); nothing is wrong and nobody is listening.
+                # The reader went away (head, less); this is no error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
             log(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")

@@ -98,10 +98,10 @@ def build(name: str, out: str, **options: Any) -> None:
         jsonl.write(dataset, folder)
     # A source of one's own may have other splits than train and test.
     queries = " and ".join(f"{len(split)} {each}" for each, split in dataset.splits.items())
-    told = f"{out}: {queries} queries, {len(dataset.labels)} labels"
+    line = f"{out}: {queries} queries, {len(dataset.labels)} labels"
     if train := dataset.splits.get("train"):
-        told += f", {train.targets.nnz / len(train):.2f} labels per training query"
-    log(told)
+        line += f", {train.targets.nnz / len(train):.2f} labels per training query"
+    log(line)
 
 
 def _check(source: Callable[..., Any], name: str, given: dict[str, Any]) -> None:

@@ -44,12 +44,13 @@ def evaluate(
     """Print metrics of RUN on DATA, in percent, for each head."""
     from umpteen.data.formats import load_dataset
     from umpteen.evaluation import evaluate as run_evaluation
+    from umpteen.metrics import DEFAULT_METRICS
     from umpteen.predictor import Predictor
     from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
-    from umpteen.scoring import DEFAULT, TIE_RULE
+    from umpteen.scoring import TIE_RULE
 
     predictor = Predictor.load(run, device=device, which=which)
-    chosen = [name.strip() for name in metrics.split(",")] if metrics else list(DEFAULT)
+    chosen = [name.strip() for name in metrics.split(",")] if metrics else list(DEFAULT_METRICS)
     result = run_evaluation(
         predictor,
         load_dataset(data, data_format),

@@ -44,7 +44,7 @@ def fit_ensemble(
     """
     from umpteen.data.formats import load_dataset
     from umpteen.errors import ConfigError
-    from umpteen.ranking.variants import METRICS
+    from umpteen.ranking.variants import VARIANT_METRICS
     from umpteen.runs import RunFolder
     from umpteen.settings import from_mapping, with_overrides
     from umpteen.training.fit_ensemble import fit_ensemble_of_run
@@ -62,7 +62,7 @@ def fit_ensemble(
         folder, load_dataset(data, data_format), settings, device=device, log=log, again=True
     )
     assert model is not None
-    columns = [*METRICS, "ECE", "micro-F1"]
+    columns = [*VARIANT_METRICS, "ECE", "micro-F1"]
     if as_json:
         write_json(
             [

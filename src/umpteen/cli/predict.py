@@ -60,7 +60,7 @@ def predict(
     predictor = Predictor.load(run, device=device)
     if k is None:
         k = 10 if threshold is None else 20
-    lines = _texts(file, predictor.reading.text)
+    lines = _texts(file, predictor.text_config.text)
     while batch := list(islice(lines, TEXTS_AT_ONCE)):
         top = predictor.predict(
             batch, k, head=head, threshold=threshold, explain=explain, without=without
@@ -77,13 +77,14 @@ def _labels(top: TopK, place: int) -> list[dict[str, Any]]:
     """Return the labels of one text as JSON values."""
     assert top.labels is not None
     ids, texts = top.labels.ids, top.labels.texts
+    shown = None if top.explanations is None else top.explanations[place]
     labels: list[dict[str, Any]] = []
     for row, score in zip(top.rows[place].tolist(), top.scores[place].tolist(), strict=True):
         if row < 0:
             break
         label = {"id": ids[row], "text": texts[row], "score": round(score, 6)}
-        if top.explanations is not None:
-            label |= top.explanations[place][len(labels)]
+        if shown is not None:
+            label |= shown[len(labels)]
         labels.append(label)
     return labels
 

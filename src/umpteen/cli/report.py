@@ -33,7 +33,7 @@ def report(
     validation queries. The page is one file that needs no network.
     """
     if data_path is None and (split or data_format):
-        raise click.UsageError("--split and --format speak of data; name it with --data.")
+        raise click.UsageError("--split and --format need --data.")
     from umpteen.report import write_report
     from umpteen.runs import RunFolder
 

@@ -1,4 +1,4 @@
-"""``umpteen score``: metrics of anybody's predictions. Parsing and printing only."""
+"""``umpteen score``: metrics of predictions from any source. Parsing and printing only."""
 
 from __future__ import annotations
 
@@ -59,14 +59,19 @@ def score(
     """Compute metrics of PREDICTIONS on a split of DATA.
 
     PREDICTIONS has one JSON line per query, {"labels": [ids, best first]}, plain or gzip, or -
-    for stdin; what `umpteen predict` writes is fine. An id that the data does not know is a miss.
+    for stdin; what `umpteen predict` writes is fine. An id that is not in the data counts as a
+    miss.
     """
     from umpteen import scoring
     from umpteen.data.dataset import Propensity
     from umpteen.data.formats import load_dataset
     from umpteen.metrics import parse_all
 
-    names = scoring.DEFAULT if metrics is None else [name for name in metrics.split(",") if name]
+    names = (
+        scoring.DEFAULT_METRICS
+        if metrics is None
+        else [name for name in metrics.split(",") if name]
+    )
     parse_all(names)  # a misspelt metric should not wait for the data
     data = load_dataset(data_path, format=data_format)
     truth = data[split]

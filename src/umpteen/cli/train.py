@@ -53,7 +53,7 @@ def train(
 ) -> None:
     """Train a model on DATA and write a self-contained run folder.
 
-    Without --preset the settings are chosen by the data, and the reasons are said; without
+    Without --preset the settings are chosen by the data, and the reasons are printed; without
     --encoder the frugal one is trained, which needs no download. A run that was stopped or killed
     continues with --resume to the same result. On several GPUs, or several processes: torchrun
     --nproc-per-node N -m umpteen train ...

@@ -116,7 +116,7 @@ def attention_block(
         made_of: How to make x again, which is then not kept; None to keep it.
 
     Returns:
-        (N, width) in x's dtype, and what its norm keeps, from which ``norm_again`` makes it anew.
+        (N, width) in x's dtype, and what its norm keeps, from which ``norm_again`` recomputes it.
     """
     kept_before = () if made_of is None else (*made_of[0], made_of[1], made_of[2])
     out, *kept_here = _AttentionBlock.apply(

@@ -146,7 +146,7 @@ def feed_forward(
         seed: (1,) int64 on the device, with a rate above 0. The same seed drops the same.
 
     Returns:
-        (N, width) in x's dtype, and what its norm keeps, from which ``norm_again`` makes it anew.
+        (N, width) in x's dtype, and what its norm keeps, from which ``norm_again`` recomputes it.
     """
     if rate == 0:
         seed = None

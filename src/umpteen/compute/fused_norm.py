@@ -238,7 +238,7 @@ def add_norm(
         dtype: Of the sum that is kept for backward, and of the result.
 
     Returns:
-        (N, width), and what backward keeps, from which ``norm_again`` makes it anew.
+        (N, width), and what backward keeps, from which ``norm_again`` recomputes it.
     """
     if rate == 0:
         seed = None

@@ -43,7 +43,7 @@ def cached_backward(sides: Sequence[Side], loss: Callable[..., Tensor], *, seed:
     by chunk under ``chunk_randomness``: gradients are added to the parameters' ``grad``.
 
     Args:
-        sides: Queries and labels, say; they may share an encoder.
+        sides: For example queries and labels; they may share an encoder.
         loss: One (n, D) tensor per side to a scalar. Its own parameters (a temperature) get their
             gradients too. With a gradient scaler return the scaled loss: what is cached is scaled
             then, and is not scaled again.

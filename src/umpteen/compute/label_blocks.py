@@ -35,7 +35,7 @@ from umpteen.types import Positives
 
 PRECISIONS = ("fp32", "bf16", "fp8")
 MEMORY_BYTES = {"cpu": 1 << 29, "cuda": 3 << 29}
-"""A GPU wants large blocks: each takes the host some fifty calls, whatever its size."""
+"""Large blocks suit a GPU: each takes the host some fifty calls, whatever its size."""
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
 LABEL_COPIES = 3  # the block's own labels: cast, and their gradient twice
 

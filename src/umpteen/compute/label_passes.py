@@ -77,7 +77,7 @@ class LabelPasses:
     def retrying(self, function: Callable[[], Any]) -> Any:
         """Call the function until it fits the memory, with half the block each time.
 
-        The function must not wait for other ranks: they do not know that it is called again.
+        The function must not wait for other ranks, which do not call it again.
         """
         while True:
             try:

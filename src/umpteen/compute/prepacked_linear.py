@@ -1,4 +1,4 @@
-"""A linear layer whose weights lie as a CPU's products of few rows want them."""
+"""A linear layer with weights packed for CPU products of few rows."""
 
 from __future__ import annotations
 

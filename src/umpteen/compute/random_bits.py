@@ -19,7 +19,7 @@ def kept(seed, rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr, threshold):
 
     Args:
         seed: A number, loaded from the device.
-        rows: (ROWS,) the rows' numbers, any integers that tell rows apart.
+        rows: (ROWS,) the rows' numbers, any integers that identify rows.
         ROWS: Their number, a power of two.
         COLUMNS: A power of two, at least 4.
         threshold: The share that is dropped, times 2 ** 31.

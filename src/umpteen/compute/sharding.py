@@ -135,7 +135,7 @@ class Ranks:
         return values
 
     def json_from_first(self, value: Any) -> Any:
-        """Return the first rank's value, made of what JSON knows; the others' is not looked at."""
+        """Return the first rank's value, made of JSON values; the others' is ignored."""
         if self.world == 1:
             return value
         text = json.dumps(value).encode() if self.first else b""
@@ -143,7 +143,7 @@ class Ranks:
         return json.loads(found[0].tobytes())
 
     def arrays_from_first(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the first rank's arrays; the others' say how many there are, and of which type."""
+        """Return the first rank's arrays; the others' give their number and type."""
         if self.world == 1:
             return list(arrays)
         found = []
@@ -223,7 +223,7 @@ class Ranks:
             reason = str(error).strip().splitlines() or ["no reason given"]
             raise RankLost(
                 f"rank {self.rank} of {self.world} (counted from 0) gets no answer from the "
-                f"others: one has ended or hangs, see what it said ({reason[0][:200]}); start the "
+                f"others: one has ended or hangs; its message: ({reason[0][:200]}); start the "
                 "job again with --resume, or let torchrun do so with --max-restarts"
             ) from error
 
@@ -304,7 +304,7 @@ def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> 
     if device.type == "cuda":
         if local >= torch.cuda.device_count():
             raise ConfigError(
-                f"rank {rank} wants GPU {local} and this machine has {torch.cuda.device_count()}; "
+                f"rank {rank} needs GPU {local}, but this machine has {torch.cuda.device_count()}; "
                 "start at most one process for each GPU (torchrun --nproc-per-node)"
             )
         torch.cuda.set_device(local)

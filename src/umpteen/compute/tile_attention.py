@@ -28,7 +28,7 @@ def _probabilities(
 ):  # fmt: skip
     """Load queries, keys and values of one tile and head and compute the (TILE, TILE) softmax.
 
-    Places behind the tile's last token belong to text -1: they see each other and nobody else.
+    Places behind the tile's last token belong to text -1: they attend to each other only.
     """
     places = start + rows[:, None].to(tl.int64) * (3 * HEADS * SIZE) + columns[None, :]
     queries = tl.load(fused + places, mask=inside, other=0.0)

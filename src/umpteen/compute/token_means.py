@@ -32,7 +32,7 @@ def token_means(table: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor) ->
     """
     if table.device.type != "cpu" or not len(ids):
         return plain_token_means(table, weights, ids, offsets)
-    if not torch.is_grad_enabled():  # or a single text would pay for a graph that nobody wants
+    if not torch.is_grad_enabled():  # a single text needs no graph
         return _means(table, weights, ids, offsets)[0]
     means: Tensor = _TokenMeans.apply(table, weights, ids, offsets)
     return means

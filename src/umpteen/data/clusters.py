@@ -104,7 +104,7 @@ def _lean(placed: Tensor, direction: Tensor, cluster: Tensor) -> Tensor:
 
     In blocks of bounded size.
     """
-    # A CPU wants the block in its caches, a GPU wants few blocks.
+    # Small blocks stay in the caches of a CPU; a GPU is faster with few blocks.
     block = max(1, (1 << (26 if placed.is_cuda else 20)) // max(1, placed.shape[1]))
     parts = [
         (part.float() * direction.index_select(0, own)).sum(dim=1)

@@ -95,7 +95,7 @@ class Dataset:
                 raise DataError(f"split {name!r} is not known; a data set has {', '.join(SPLITS)}")
             if split.targets.shape[1] != len(self.labels):
                 raise DataError(
-                    f"split {name!r} speaks of {split.targets.shape[1]} labels, "
+                    f"split {name!r} has {split.targets.shape[1]} labels, "
                     f"the label set has {len(self.labels)}"
                 )
 

@@ -52,7 +52,7 @@ class Pool:
 
 
 class PoolSource(Protocol):
-    """Whatever says which labels a batch is trained on."""
+    """Interface for objects that choose the labels of a batch."""
 
     def build(
         self,

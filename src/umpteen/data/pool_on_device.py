@@ -140,13 +140,13 @@ class DevicePoolBuilder:
         """Return the distinct labels, ascending; over the cap, the most wanted ones."""
         # A label is 2 l where it is a positive and 2 l + 1 where it is a hard negative, so that
         # after sorting the first of its entries says whether it is any query's positive.
-        nobody = 2 * self._n_labels
-        wanted = torch.where(rank < self._beta, 2 * cols, nobody)
+        none = 2 * self._n_labels
+        wanted = torch.where(rank < self._beta, 2 * cols, none)
         if hard is not None:
-            wanted = torch.cat([wanted, torch.where(hard >= 0, 2 * hard + 1, nobody)])
-        ascending = pad(wanted, (0, 1), value=nobody).sort().values
+            wanted = torch.cat([wanted, torch.where(hard >= 0, 2 * hard + 1, none)])
+        ascending = pad(wanted, (0, 1), value=none).sort().values
         starts = _starts(ascending >> 1)
-        first = ascending[starts][:-1]  # without nobody, who comes last
+        first = ascending[starts][:-1]  # without the filler, which comes last
         labels = first >> 1
         if not self._cap or len(labels) <= self._cap:
             return labels

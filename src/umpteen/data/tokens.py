@@ -109,8 +109,8 @@ def tokenize(
     """Tokenize texts in parallel, or reuse what an earlier call with the same input wrote.
 
     The store lives in ``folder/KEY``, KEY being a digest of tokenizer, ``max_tokens`` and texts. A
-    damaged store is made anew. Texts are read twice, in chunks, and never held. Several processes
-    may ask at once: one works, the others wait for it.
+    damaged store is written again. Texts are read twice, in chunks, and never held. Several
+    processes may call it at once: one works, the others wait for it.
 
     Args:
         texts: Anything with a length that can be iterated over more than once.

@@ -120,7 +120,7 @@ def check_vectors(vectors: Any) -> torch.Tensor:
         if bool(bad.any()):
             raise UmpteenError(
                 f"{int(bad.sum())} label vectors hold NaN or infinity; the model that made them "
-                "has diverged, so train it anew or load an earlier checkpoint"
+                "has diverged; train it again or load an earlier checkpoint"
             )
     return tensor
 
@@ -141,7 +141,7 @@ def check_search(index: LabelIndex, queries: Any, k: int) -> torch.Tensor:
         UmpteenError: If the shape does not fit the index.
     """
     if k < 1:
-        raise ConfigError(f"k is {k}; ask for at least 1 label")
+        raise ConfigError(f"k is {k}; request at least 1 label")
     tensor = as_tensor(queries)
     if tensor.ndim != 2 or tensor.shape[1] != index.dim:
         raise UmpteenError(
@@ -204,7 +204,7 @@ def as_tensor(values: Any) -> torch.Tensor:
     array = np.asarray(values)
     if array.dtype != np.float32:
         array = array.astype(np.float32)
-    # torch warns about read-only memory even if nobody writes.
+    # torch warns about read-only memory that is never written.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

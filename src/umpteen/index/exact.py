@@ -223,7 +223,7 @@ class ExactIndex:
         dtype = str(vectors.dtype).removeprefix("torch.")
         wanted = ([about.get("n_labels"), about.get("dim")], about.get("dtype"))
         if (list(vectors.shape), dtype) != wanted:
-            raise RunError(f"{path} is not what index.json says; build the index again")
+            raise RunError(f"{path} does not match index.json; build the index again")
         return cls(vectors.to(device), memory_bytes=memory_bytes, first_pass=first_pass)
 
     def describe(self) -> dict[str, Any]:

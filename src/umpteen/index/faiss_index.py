@@ -71,7 +71,7 @@ class FaissIndex:
             The index.
 
         Raises:
-            ConfigError: If faiss does not know the factory string or cannot train it, or an option
+            ConfigError: If faiss rejects the factory string or cannot train it, or an option
                 does not belong to it.
             MissingExtra: If faiss is not installed.
         """
@@ -92,7 +92,7 @@ class FaissIndex:
         effort = faiss_kinds.first_effort(index, nprobe, ef_search)
         n_lists = faiss_kinds.n_lists_of(index)
         if n_lists > n_labels:
-            raise ConfigError(f"{factory!r} wants {n_lists} lists, there are {n_labels} labels")
+            raise ConfigError(f"{factory!r} needs {n_lists} lists, but there are {n_labels} labels")
         sample = training_sample or max(1 << 16, TRAINING_PER_LIST * n_lists)
         chosen = np.random.default_rng(seed).permutation(n_labels)[:sample]
         with _threads(faiss, 1 if faiss_kinds.is_graph(index) else None):
@@ -209,7 +209,7 @@ class FaissIndex:
         except RuntimeError as cause:
             raise RunError(f"{path} cannot be read by faiss; build the index again") from cause
         if (index.ntotal, index.d) != (about.get("n_labels"), about.get("dim")):
-            raise RunError(f"{path} is not what index.json says; build the index again")
+            raise RunError(f"{path} does not match index.json; build the index again")
         effort = about.get("effort")
         if nprobe or ef_search or not isinstance(effort, int):
             effort = faiss_kinds.first_effort(index, nprobe, ef_search)
@@ -225,7 +225,7 @@ class FaissIndex:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         scan = faiss_kinds.scan_of(self.index) if width >= self.n_labels else None
         if scan is not None:
-            # A graph may have labels that no walk reaches; whoever wants all of them gets a scan.
+            # A graph may have labels that no walk reaches; a search for all of them scans.
             scores, rows = scan.search(queries, width)
             return rows, scores
         # Effort travels with the call, not in the index: searches may run side by side.

@@ -41,7 +41,7 @@ def plain_maxima(
     Args:
         queries: (B, D), of the labels' dtype.
         labels: (C, D) float32, bfloat16 or float8; C is a multiple of a span.
-        bias: (C,) added to a label's scores; -inf for one that nobody may get.
+        bias: (C,) added to a label's scores; -inf for an excluded one.
         memory_bytes: What the scores of a block of labels may take.
 
     Returns:

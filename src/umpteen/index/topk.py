@@ -79,7 +79,7 @@ class RunningTop:
 
         K of them, or fewer where no more matter.
 
-        A tie between the last one kept and the first one dropped is remembered.
+        A tie between the last one kept and the first one dropped is recorded.
         """
         last = self.scores[:, -1]
         count = min(self.k, values.shape[1])

@@ -267,6 +267,6 @@ def drop_pairs_(
 
 def _send(array: NDArray[np.int64], device: torch.device) -> torch.Tensor:
     """Copy to the device without waiting for the work that is queued there."""
-    # torch warns about read-only memory even if nobody writes.
+    # torch warns about read-only memory that is never written.
     owned = array if array.flags.writeable else array.copy()
     return torch.from_numpy(owned).to(device, non_blocking=True)

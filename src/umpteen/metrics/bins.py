@@ -81,7 +81,7 @@ def contributions(hits: Hits, k: int, bins: int = 5) -> NDArray[np.float64]:
         (bins,) fractions whose sum is P@k.
 
     Raises:
-        DataError: If the hits do not know the label counts.
+        DataError: If the hits have no label counts.
     """
     if hits.label_counts is None:
         raise DataError("bins need the labels' training counts; give them to find_hits")

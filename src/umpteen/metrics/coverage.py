@@ -13,7 +13,7 @@ from umpteen.metrics.base import Hits, check_k
 class Coverage:
     """C@k: labels hit at least once in the first k places, over labels that have a positive.
 
-    A number over labels, not over queries: it tells whether the tail is reached at all, which P@k
+    A number over labels, not over queries: it shows whether the tail is reached at all, which P@k
     hides. It grows with the number of queries, so compare on the same split.
 
     >>> str(Coverage(5))

@@ -149,7 +149,7 @@ def _find_pairs(
         keys = pair_queries * n_labels + columns[first:last]  # ascending, as pairs are sorted
         wanted = queries[:, None] * n_labels + rows[start:stop]  # (block, K)
         places = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-        # A vacant place (-1) looks like the last label of the query before; the sign tells.
+        # A vacant place (-1) looks like the last label of the query before; the sign differs.
         found[start:stop] = (keys[places] == wanted) & (rows[start:stop] >= 0)
     return found
 

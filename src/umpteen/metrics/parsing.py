@@ -1,4 +1,4 @@
-"""From ``"PSP@5"`` to a metric, with all misspellings told at once. No arithmetic here."""
+"""From ``"PSP@5"`` to a metric, with all misspellings in one message. No arithmetic here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_METRICS = (
     *(f"{name}@{k}" for name in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
     *("R@10", "R@100", "C@5", "MacroF1@5", "MRR", "RP@5"),
 )
-"""What is reported when nobody asks for anything else."""
+"""Reported by default."""
 
 _SPELLED_OUT = {"precision": "P", "recall": "R", "coverage": "C", "r-precision": "RP"}
 _PATTERN = re.compile(r"(?P<name>.+?)(?:@(?P<k>[0-9]+))?")
@@ -51,7 +51,7 @@ def parse(text: str) -> Metric:
     k = _k_parameter(metric)
     if match["k"] is None:
         if k is not None and k.default is inspect.Parameter.empty:
-            raise ConfigError(f"metric {text!r} needs a k; write {text}@5, say")
+            raise ConfigError(f"metric {text!r} needs a k, for example {text}@5")
         return metric()
     if k is None:
         raise ConfigError(f"metric {text!r} takes no k; write {match['name']!r}")

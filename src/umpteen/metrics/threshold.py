@@ -13,7 +13,7 @@ from umpteen.types import TopK
 def micro_f1(topk: TopK, truth: sp.csr_matrix, threshold: float) -> float:
     """Return F1 over all (query, label) pairs.
 
-    Taking places with a score of threshold or more as said.
+    Places with a score of at least the threshold count as predicted.
 
     Positives that are not among the K places count as missed, so a wider ``topk`` is a better
     estimate. Choose the threshold on validation, never on the data it is reported for.
@@ -21,22 +21,22 @@ def micro_f1(topk: TopK, truth: sp.csr_matrix, threshold: float) -> float:
     Args:
         topk: The predictions with their scores.
         truth: (N, L) CSR of positives.
-        threshold: The least score that is said.
+        threshold: The lowest score that counts as predicted.
 
     Returns:
-        2 hits / (said + positives), in [0, 1]; 0 where both are empty.
+        2 hits / (predicted + positives), in [0, 1]; 0 where both are empty.
     """
     hits = find_hits(topk, truth)
-    said = (topk.scores >= threshold) & (topk.scores > -np.inf)
-    total = int(said.sum()) + len(hits.positives)
-    return 2.0 * int((hits.hits & said).sum()) / total if total else 0.0
+    predicted = (topk.scores >= threshold) & (topk.scores > -np.inf)
+    total = int(predicted.sum()) + len(hits.positives)
+    return 2.0 * int((hits.hits & predicted).sum()) / total if total else 0.0
 
 
 def best_threshold(topk: TopK, truth: sp.csr_matrix) -> float:
     """Return the threshold that makes ``micro_f1`` largest on these predictions.
 
-    One sort of all scores; predictions with equal scores are said together or not at all. Among
-    equally good thresholds the highest is returned.
+    One sort of all scores; predictions with equal scores are predicted together or not at all.
+    Among equally good thresholds the highest is returned.
 
     Args:
         topk: Predictions on validation.
@@ -49,8 +49,8 @@ def best_threshold(topk: TopK, truth: sp.csr_matrix) -> float:
         DataError: If there is no prediction to choose from.
     """
     hits = find_hits(topk, truth)
-    said = topk.scores > -np.inf
-    scores, right = topk.scores[said], hits.hits[said]
+    predicted = topk.scores > -np.inf
+    scores, right = topk.scores[predicted], hits.hits[predicted]
     if not len(scores):
         raise DataError("no predictions to choose a threshold from; give at least one")
     order = np.argsort(-scores, kind="stable")

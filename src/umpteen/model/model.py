@@ -192,7 +192,7 @@ class Model(nn.Module):
 
 
 def place_model(model: Model, device: torch.device, *, labels_on_host: bool) -> Model:
-    """Move a model to a device; its label vectors stay where they are if told to."""
+    """Move a model to a device; its label vectors may stay where they are."""
     table = model.label_vectors
     if not labels_on_host or table is None:
         return model.to(device)

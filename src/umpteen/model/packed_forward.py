@@ -150,7 +150,7 @@ def _plain(
             rate=layer.attention_rate if training else 0.0,
             bias=bias,
         )
-        if starts is not None and i == len(form.layers) - 1:  # nobody looks at the others
+        if starts is not None and i == len(form.layers) - 1:  # the others are not used
             context, x = context.index_select(0, starts), x.index_select(0, starts)
         output, output_bias, up, up_bias, down, down_bias = others
         added = dropout(linear(context, output, output_bias), layer.context_rate, training)
@@ -236,7 +236,7 @@ def _fused(
             )  # fmt: skip
         else:
             context = _attend(linear(x, weight, weight_bias), layout, form.heads, drop, bias)
-            if first_only and starts is not None:  # nobody looks at the others
+            if first_only and starts is not None:  # the others are not used
                 context, x = context.index_select(0, starts), x.index_select(0, starts)
             x, kept_back = add_norm(
                 linear(context, output), layer.output.bias, x, norm.weight, norm.bias,

@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextConfig:
     """How texts are read: the part of a model that is neither weights nor shape."""
 
     text: str
@@ -38,7 +38,7 @@ def save_model(
     folder: Path,
     model: Model,
     tokenizer: Tokenizer,
-    reading: Reading,
+    text_config: TextConfig,
     *,
     vectors: NDArray[np.float32] | None = None,
 ) -> None:
@@ -48,7 +48,7 @@ def save_model(
         folder: Made, or replaced as a whole.
         model: The model.
         tokenizer: Its tokenizer.
-        reading: How texts are read.
+        text_config: How texts are read.
         vectors: (L, heads * dim) search vectors of the labels, where they are known.
     """
     with atomic_folder(folder, replace=True) as temporary:
@@ -80,12 +80,12 @@ def save_model(
                 "neighbours": model.neighbours,
                 "learn_temperatures": model.log_scales.requires_grad,
                 "share_temperature": model.share_temperature,
-                "reading": asdict(reading),
+                "text": asdict(text_config),
             },
         )
 
 
-def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Reading]:
+def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, TextConfig]:
     """Read a model folder.
 
     Args:
@@ -127,7 +127,7 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Readi
         )
         heads = load_file(folder / "heads.safetensors")
         tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")
-        reading = Reading(**about["reading"])
+        text_config = TextConfig(**about["text"])
     except (KeyError, TypeError, OSError, SafetensorError, RuntimeError) as error:
         raise RunError(f"{folder} is not a whole model folder: {error}") from error
     own = {name for name in model.state_dict() if not name.startswith("encoder.")}
@@ -146,7 +146,7 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, Readi
         raise RunError(
             f"{folder / 'heads.safetensors'} does not fit model.json: {error}"
         ) from error
-    return model.eval(), tokenizer, reading
+    return model.eval(), tokenizer, text_config
 
 
 def _map_label_vectors(model: Model, heads: dict[str, Tensor], n_labels: int) -> None:

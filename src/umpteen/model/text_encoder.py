@@ -9,7 +9,7 @@ import torch
 
 from umpteen.data.tokens import TokenStore, encode, prepare
 from umpteen.model.model import Model
-from umpteen.model.storage import Reading
+from umpteen.model.storage import TextConfig
 from umpteen.model.vectors import query_search_vectors
 
 
@@ -19,16 +19,16 @@ class TextEncoder:
     Args:
         model: In evaluation mode, on its device.
         tokenizer: The model's tokenizer.
-        reading: What is read of a text.
+        text_config: What is read of a text.
         owned: Whether the tokenizer may be changed in place.
     """
 
     def __init__(
-        self, model: Model, tokenizer: Any, reading: Reading, *, owned: bool = False
+        self, model: Model, tokenizer: Any, text_config: TextConfig, *, owned: bool = False
     ) -> None:
         self.model = model
-        self.reading = reading
-        self.tokenizer = prepare(tokenizer, reading.max_tokens, owned=owned)
+        self.text_config = text_config
+        self.tokenizer = prepare(tokenizer, text_config.max_tokens, owned=owned)
 
     @property
     def device(self) -> torch.device:
@@ -37,7 +37,7 @@ class TextEncoder:
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Encode texts: (N, heads * dim) float32 on the model's device."""
-        ragged = encode(texts, self.tokenizer, max_tokens=self.reading.max_tokens)
+        ragged = encode(texts, self.tokenizer, max_tokens=self.text_config.max_tokens)
         if len(ragged) == 1:
             # Sorting by length and splitting into chunks would take longer than encoding.
             with torch.no_grad():

@@ -22,7 +22,7 @@ ROWS_AT_ONCE = 1 << 14
 
 
 def available_heads(model: Model) -> tuple[str, ...]:
-    """Return the heads a prediction can be asked of, the best one last."""
+    """Return the heads that can predict, the best one last."""
     single = tuple(name for name in HEADS if name in model.heads)
     return (*single, "combined") if len(single) == 2 else single
 

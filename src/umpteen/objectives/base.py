@@ -6,7 +6,7 @@ differentiable functions: a small summary of a block, an associative merge of su
 loss from the merged summary and the positives' scores. Whatever streams blocks or merges ranks
 works for every objective, because it needs nothing else.
 
-An objective that must know something of all candidates before it can summarise one block (soft
+An objective that needs something of all candidates before it can summarise one block (soft
 top-k: its threshold) has a fourth function, ``prepare``; the others do without.
 """
 

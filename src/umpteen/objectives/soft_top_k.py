@@ -35,7 +35,7 @@ class SoftTopK:
 
     Its value is a Newton step from t, so a t that is nearly right becomes exact, and its derivative
     by s_l is -(dF/ds_l) / V = -v_l / V, the theorem's. So plain differentiation of plain sums over
-    blocks gives dp/ds = diag(v) - v v^T / V, and nobody writes a backward.
+    blocks gives dp/ds = diag(v) - v v^T / V, without a hand-written backward.
 
     What it is for: P@k and R@k with a known k, several positives per query; label spaces held whole
     (a pool's top k is another question than all labels').

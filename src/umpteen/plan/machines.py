@@ -52,7 +52,7 @@ MACHINES = {
 
 
 def find_machine(name: str, *, memory_gib: float | None = None) -> Machine:
-    """Return a machine by name, with other memory if told.
+    """Return a machine by name, with other memory if given.
 
     Raises:
         ConfigError: If the name is unknown or the memory not above 0.

@@ -57,7 +57,7 @@ class EncodedChanges:
         parts = [] if stored is None else [self._tensor(stored["vectors"])]
         if done < len(added):
             titles, contents = added.texts[done:], added.contents[done:]
-            texts = join_texts(titles, contents, self._encoder.reading.text)
+            texts = join_texts(titles, contents, self._encoder.text_config.text)
             parts.append(added_label_vectors(self._encoder.vectors(texts), self._label_vectors))
         return torch.cat(parts)
 

@@ -159,6 +159,25 @@ class Examples:
             return sp.csr_matrix((len(rows), n_labels), dtype=np.float32)
         return sp.csr_matrix(total)
 
+    def votes_on(
+        self,
+        device: torch.device,
+        near: TopK,
+        n_labels: int,
+        *,
+        neighbours: int,
+        temperature: float,
+    ) -> DeviceScores:
+        """Compute ``votes`` on a device, as a dense block."""
+        if self.trained is None or (near.rows[:, :neighbours] >= self.n_trained).any():
+            found = self.votes(near, n_labels, neighbours=neighbours, temperature=temperature)
+            return DeviceScores.of(found, device)
+        weights = vote_weights(near, neighbours, temperature)
+        rows = near.rows[:, :neighbours]
+        weighted = _weighted(rows, weights, rows >= 0, self.n_trained)
+        scores = self.trained.targets_on(device).product(weighted).values
+        return DeviceScores(torch.nn.functional.pad(scores, (0, n_labels - scores.shape[1])))
+
     def _votes_of_one(
         self, rows: NDArray[np.int64], weights: NDArray[np.float32], n_labels: int
     ) -> SparseRows:

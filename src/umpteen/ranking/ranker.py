@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from umpteen.ranking.adjustments import apply_base_rates, apply_corrections
 from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.evidence import missing_evidence
+from umpteen.ranking.explanations import Explanations, joined
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.retrievers.knn import Knn
@@ -246,29 +246,17 @@ def _in_rows(wanted: NDArray[np.int64], found: Candidates) -> torch.Tensor | Non
     return ((found.rows[:, :, None] == rows[:, None, :]) & (rows >= 0)[:, None, :]).any(dim=2)
 
 
-def _explain(
-    variant: Variant, found: Candidates, places: torch.Tensor
-) -> list[list[dict[str, Any]]]:
-    """For each answer the score of every retriever and the contribution of every scorer."""
+def _explain(variant: Variant, found: Candidates, places: torch.Tensor) -> Explanations:
+    """Take the score of every retriever and the contribution of every scorer."""
     tables = {
         "scores": {name: found.scores[name] for name in variant.retrievers},
         "contributions": variant.weights.contributions(found),
     }
     taken = {
-        part: {name: take(values, places, 0.0).cpu().tolist() for name, values in table.items()}
+        part: {name: take(values, places, 0.0).cpu().numpy() for name, values in table.items()}
         for part, table in tables.items()
     }
-    lengths = (places >= 0).sum(dim=1).tolist()
-    return [
-        [
-            {
-                part: {name: values[text][place] for name, values in table.items()}
-                for part, table in taken.items()
-            }
-            for place in range(length)
-        ]
-        for text, length in enumerate(lengths)
-    ]
+    return Explanations(taken, (places >= 0).sum(dim=1).cpu().numpy())
 
 
 def _pairs_within(
@@ -285,15 +273,12 @@ def _joined(blocks: list[TopK], k: int, snapshot: Snapshot) -> TopK:
         return TopK(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), snapshot.labels)
     if len(blocks) == 1:
         return blocks[0]
-
-    def chained(read: Callable[[TopK], list[Any] | None]) -> list[Any] | None:
-        parts = [read(block) for block in blocks]
-        return None if parts[0] is None else [item for part in parts for item in part or ()]
-
+    told = [block.explanations for block in blocks]
+    explained = [each for each in told if isinstance(each, Explanations)]
     return TopK(
         np.concatenate([block.rows for block in blocks]),
         np.concatenate([block.scores for block in blocks]),
         snapshot.labels,
-        notes=chained(lambda block: block.notes),
-        explanations=chained(lambda block: block.explanations),
+        notes=[note for block in blocks for note in block.notes or ()],
+        explanations=joined(explained) if explained else None,
     )

@@ -51,11 +51,18 @@ class TrainedExamples:
 
     def inverted_terms_on(self, device: torch.device) -> DeviceMatrix:
         """The inverted index on a device; copied there once."""
-        found: DeviceMatrix | None = self.__dict__.get("_on_device")
-        if found is None or found.values.device != device:
-            found = DeviceMatrix.of(self.inverted_terms, device)
-            self.__dict__["_on_device"] = found
-        return found
+        return self._copied("inverted_terms", self.inverted_terms, device)
+
+    def targets_on(self, device: torch.device) -> DeviceMatrix:
+        """The labels of all texts on a device; copied there once."""
+        return self._copied("targets", self.targets, device)
+
+    def _copied(self, name: str, matrix: sp.csr_matrix, device: torch.device) -> DeviceMatrix:
+        copies: dict[tuple[str, str], DeviceMatrix] = self.__dict__.setdefault("_copies", {})
+        key = (name, str(device))
+        if key not in copies:
+            copies[key] = DeviceMatrix.of(matrix, device)
+        return copies[key]
 
     @property
     def n_bytes(self) -> int:
@@ -134,7 +141,7 @@ def digest_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
 
 
 def ones_like(targets: sp.csr_matrix) -> sp.csr_matrix:
-    """The same positives, all of relevance one."""
+    """Return the same positives, all of relevance one."""
     return sp.csr_matrix(
         (np.ones(targets.nnz, np.float32), targets.indices, targets.indptr), shape=targets.shape
     )

@@ -102,8 +102,8 @@ def hide(candidates: Candidates, hidden: Tensor, text_scores: Mapping[str, Tenso
             retrievers that use more than the label's text for labels with training texts.
 
     Returns:
-        A copy in which hidden labels have no votes, no margins, no training texts, and the text
-        scores.
+        A copy in which hidden labels have no votes, no one-vs-rest scores, no training texts, and
+        the text scores.
     """
     scores = dict(candidates.scores)
     for name, values in scores.items():

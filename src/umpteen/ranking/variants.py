@@ -17,7 +17,7 @@ from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.retriever_specs import SCORERS, scorers_of
 from umpteen.ranking.tail_boost import MAX_LOSS, log_inverse_propensities
 
-METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
+VARIANT_METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 """What variants are compared by."""
 
 
@@ -146,13 +146,16 @@ def relative_quality(values: Mapping[str, float], reference: Mapping[str, float]
     """Compare metrics with a reference: the mean ratio, less every shortfall.
 
     Example:
-        >>> gained, reference = dict.fromkeys(METRICS, 44.0), dict.fromkeys(METRICS, 40.0)
+        >>> gained = dict.fromkeys(VARIANT_METRICS, 44.0)
+        >>> reference = dict.fromkeys(VARIANT_METRICS, 40.0)
         >>> round(relative_quality(gained, reference), 3)
         1.1
         >>> round(relative_quality({**gained, "PSP@1": 39.0}, reference), 3)  # 5.975 / 6 - 0.025
         1.054
     """
-    ratios = np.array([values[m] / reference[m] if reference[m] > 0 else 1.0 for m in METRICS])
+    ratios = np.array(
+        [values[m] / reference[m] if reference[m] > 0 else 1.0 for m in VARIANT_METRICS]
+    )
     return float(ratios.mean() - np.maximum(0.0, 1.0 - ratios).sum())
 
 
@@ -171,8 +174,9 @@ def choose_variant(
         answer, and must gain more than 3 over the square root of the number of queries.
 
     Example:
-        >>> reference = dict.fromkeys(METRICS, 40.0)
-        >>> first, second = dict.fromkeys(METRICS, 44.0), dict.fromkeys(METRICS, 44.8)
+        >>> reference = dict.fromkeys(VARIANT_METRICS, 40.0)
+        >>> first = dict.fromkeys(VARIANT_METRICS, 44.0)
+        >>> second = dict.fromkeys(VARIANT_METRICS, 44.8)
         >>> choose_variant([first, second], reference, 20_000)  # better by 0.02 of 0.0212
         0
         >>> choose_variant([first, second], reference, 40_000)
@@ -182,7 +186,7 @@ def choose_variant(
         return 0
     least = {
         name: (1 - MAX_LOSS) * validation[0][name] - 100.0 / (n_queries * int(name[2:]))
-        for name in METRICS[:3]
+        for name in VARIANT_METRICS[:3]
     }
     values = [
         relative_quality(each, reference)

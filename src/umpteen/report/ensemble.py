@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.ranking.variants import METRICS, Variant
+from umpteen.ranking.variants import VARIANT_METRICS, Variant
 from umpteen.report.elements import table, tag
 
 SCORER_TITLES = {
@@ -15,7 +15,7 @@ SCORER_TITLES = {
     "lexical": "exact words",
     "frequency": "label frequency",
 }
-COLUMNS = (*METRICS, "ECE", "micro-F1")
+COLUMNS = (*VARIANT_METRICS, "ECE", "micro-F1")
 
 
 def ensemble(model: EnsembleModel) -> Markup:
@@ -40,7 +40,7 @@ def ensemble(model: EnsembleModel) -> Markup:
         tag(
             "div",
             table(
-                ["scorers", *METRICS, "calibration error", "micro-F1", "tail boost"],
+                ["scorers", *VARIANT_METRICS, "calibration error", "micro-F1", "tail boost"],
                 rows,
                 caption="In percent, on validation texts",
             ),

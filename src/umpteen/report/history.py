@@ -16,7 +16,7 @@ from umpteen.files import read_json
 from umpteen.runs import RunFolder
 
 MAX_POINTS = 300
-"""Points of a loss curve; more could not be told apart on a screen."""
+"""Points of a loss curve; more cannot be distinguished on a screen."""
 
 
 @dataclass(frozen=True)

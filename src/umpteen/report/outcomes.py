@@ -33,7 +33,7 @@ HEAD_TITLES = {
 PLACES = 5
 """Predictions of a query that are shown and counted for labels."""
 _INSTEAD = "name the data with --data to score its test split instead"
-# A run does not know how many queries its data had nor the constants of its propensities.
+# A run stores neither the number of its queries nor the propensity constants.
 EXAMPLE_METRICS = tuple(name for name in DEFAULT_METRICS if not name.startswith("PS"))
 
 
@@ -154,7 +154,7 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         heads=heads,
         split=split,
         of_data=data.name,
-        texts=part.texts(predictor.reading.text),
+        texts=part.texts(predictor.text_config.text),
         truth=truth,
         labels=predictor.labels,
         label_counts=data.label_counts,

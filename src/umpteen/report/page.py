@@ -1,4 +1,4 @@
-"""All sections as one HTML document that asks nothing of the network."""
+"""Render all sections as one self-contained HTML document."""
 
 from __future__ import annotations
 

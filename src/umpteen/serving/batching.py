@@ -83,7 +83,7 @@ class Batcher(Generic[Work, Answer]):
         self._more = asyncio.Event()
         self._enough = asyncio.Event()
         self._queued = self._last = 0  # units in the queue, and in the last batch
-        self._pace = 0.0  # seconds per unit, a moving average
+        self._seconds_per_unit = 0.0  # seconds per unit, a moving average
         self._ended = 0.0  # when the last batch was answered
         self.waiting = 0
         """Units in the queue or being answered."""
@@ -103,7 +103,7 @@ class Batcher(Generic[Work, Answer]):
             Overloaded: If it cannot be answered in time.
             DeadlinePassed: If it was not.
         """
-        ahead = self.waiting * self._pace
+        ahead = self.waiting * self._seconds_per_unit
         if self.waiting + size > self._queue_size or ahead > seconds * IN_TIME:
             raise Overloaded(max(1, math.ceil(ahead)))
         if self._task is None:
@@ -143,7 +143,7 @@ class Batcher(Generic[Work, Answer]):
             await self._do(jobs)
 
     def _take(self) -> list[_Job[Work, Answer]]:
-        """Return the next batch, without what nobody waits for any more."""
+        """Return the next batch, without jobs whose callers have gone."""
         taken: list[_Job[Work, Answer]] = []
         size = 0
         while self._jobs and (not taken or size + self._jobs[0].size <= self._batch_size):
@@ -168,9 +168,9 @@ class Batcher(Generic[Work, Answer]):
         # batches counts as well.
         now = time.monotonic()
         began = max(self._ended, min(job.queued for job in jobs))
-        pace, self._ended = (now - min(start, began)) / size, now
-        old = 0.9**size if self._pace else 0.0  # a large batch says more than a lone text
-        self._pace = old * self._pace + (1.0 - old) * pace
+        per_unit, self._ended = (now - min(start, began)) / size, now
+        old = 0.9**size if self._seconds_per_unit else 0.0  # a large batch counts more
+        self._seconds_per_unit = old * self._seconds_per_unit + (1.0 - old) * per_unit
         self.waiting -= size
         for job, outcome in zip(jobs, outcomes, strict=True):
             if job.future.done():

@@ -107,7 +107,7 @@ def install(app: FastAPI) -> None:
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        # The first few, without the value: it may be long, or somebody's text.
+        # The first few, without the value: it may be long or private.
         places = [
             f"{'.'.join(str(p) for p in each['loc'][1:]) or 'body'}: {each['msg']}"
             for each in error.errors()[:3]

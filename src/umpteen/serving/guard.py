@@ -45,7 +45,7 @@ class Guard:
         app: The application.
         options: Settings of the service.
         metrics: Where to count.
-        read_token: Needed for everything but the page and health; None for nobody needs one.
+        read_token: Needed for everything but the page and health; None where none is needed.
         change_token: Needed for changes; reads are granted with it too.
     """
 

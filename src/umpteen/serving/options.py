@@ -13,7 +13,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a service; what a request may ask for at most is named ``most_...``."""
+    """Settings of a service; limits of a request are named ``max_...``."""
 
     run: str
     """The run folder, or a link to one."""
@@ -42,11 +42,11 @@ class Options:
     wait_seconds: float = 0.002
     """How long a batch waits to become as large as the one before it."""
     queue_texts: int = 256
-    """Texts that may wait; a request beyond that is told to come back later."""
+    """Texts that may wait; a request beyond that gets 429 and Retry-After."""
     deadline_seconds: float = 10.0
     """What a request may take at most; it may ask for less."""
     drain_seconds: float = 30.0
-    """What accepted requests may take to finish when the service is told to stop."""
+    """What accepted requests may take to finish when the service stops."""
     poll_seconds: float = 1.0
     """How often to look for a new version of the run; 0 for never."""
     shared: str | None = None

@@ -49,7 +49,7 @@ def read_info(engine: Engine, *, may_change: bool) -> InfoResponse:
 
     Args:
         engine: The engine.
-        may_change: Whether the service accepts changes from anybody.
+        may_change: Whether the service accepts changes.
     """
     version, options = engine.version, engine.options
     predictor, snapshot = version.predictor, version.predictor.snapshot()

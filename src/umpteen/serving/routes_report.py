@@ -160,7 +160,7 @@ def _facts(history: History | None, version: Version) -> dict[str, str]:
     if history is None:
         return facts
     settings, data = history.about.get("config", {}), history.about.get("data", {})
-    told = {
+    about = {
         "Data": data.get("name"),
         "Encoder": settings.get("encoder", {}).get("name"),
         "Heads": ", ".join(settings.get("model", {}).get("heads", [])),
@@ -169,7 +169,7 @@ def _facts(history: History | None, version: Version) -> dict[str, str]:
         "Device": history.about.get("device"),
         "Trained with": f"umpteen {history.about.get('umpteen', '')}",
     }
-    facts |= {name: str(value) for name, value in told.items() if value}
+    facts |= {name: str(value) for name, value in about.items() if value}
     if history.steps is not None and len(history.steps.steps):
         facts["Steps"] = f"{int(history.steps.steps[-1]):,}"
         facts["Time in training"] = duration(history.steps.seconds)

@@ -17,7 +17,7 @@ from umpteen.serving.options import Options
 
 
 def serve(options: Options, *, log: Callable[[str], None]) -> None:
-    """Serve a run until told to stop (SIGTERM or SIGINT); accepted requests are finished.
+    """Serve a run until SIGTERM or SIGINT; accepted requests are finished.
 
     Args:
         options: Which run, and how.

@@ -13,13 +13,13 @@ SPARE_SECONDS = 5.0
 
 
 class Workers(Multiprocess):
-    """uvicorn's supervisor, but a worker that has not ended in time when told to is killed.
+    """uvicorn's supervisor; a worker that does not end in time is killed.
 
-    Nor are workers asked how they are: while it waits for an answer the parent hears no signal.
+    Workers are monitored through their process status; there is no health request.
     """
 
     def keep_subprocess_alive(self) -> None:
-        """Start a worker anew where one has died."""
+        """Restart workers that have died."""
         for place, worker in enumerate(self.processes):
             if self.should_exit.is_set() or worker.process.is_alive():
                 continue

@@ -76,7 +76,7 @@ class Poll:
         except sqlite3.DatabaseError as error:
             busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
             if busy and self.store_id:
-                return self  # a later look tells; what was read before still holds
+                return self  # checked again later; what was read before still holds
             detail = f"cannot be read: {error}"
             self.damage = Damage(DamageKind.UNREADABLE, self._link.path, detail)
         return self

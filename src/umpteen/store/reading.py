@@ -199,7 +199,7 @@ def _read_retirements(
     if len(good) == len(rows) and (after or len(rows) == n_rows):
         return {row[1]: bool(row[3]) for row in rows}
     bad.add("retirements", max(len(rows), 0 if after else n_rows) - len(good))
-    # The list of changes tells the same once more. In doubt a label stays retired.
+    # The list of changes has the same information. In doubt a label stays retired.
     found = _replayed_retirements(connection)
     found.update({row[1]: True for row in rows if isinstance(row[1], int)})
     found.update({row[1]: bool(row[3]) for row in good})

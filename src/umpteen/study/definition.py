@@ -1,4 +1,4 @@
-"""A study's file and the runs it asks for. Nothing is read of the data, nothing is trained."""
+"""The definition of a study: its TOML file and the runs it describes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from umpteen.errors import ConfigError
 from umpteen.metrics import parse, parse_all
 from umpteen.study.values import file_name, number, require_known, text, texts, truth
 
-DEFAULT_METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
+STUDY_METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
 PLOTS = {
     "epochs": ("switches", "metrics", "against"),
     "shares": ("switches", "metrics"),
@@ -55,7 +55,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study's file says."""
+    """A study, as its file defines it."""
 
     name: str
     presets: tuple[str, ...]
@@ -63,7 +63,7 @@ class Study:
     sources: tuple[Source, ...]
     switches: tuple[Switch, ...]
     settings: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = DEFAULT_METRICS
+    metrics: tuple[str, ...] = STUDY_METRICS
     same_steps: bool = True
     """Whether epochs shrink as an augmentation adds rows, so that all switches take equal steps."""
     keep_models: bool = False
@@ -173,7 +173,7 @@ def _study(values: dict[str, Any], stem: str) -> Study:
         sources=tuple(sources),
         switches=tuple(switches),
         settings=texts(values, "settings"),
-        metrics=texts(values, "metrics") or DEFAULT_METRICS,
+        metrics=texts(values, "metrics") or STUDY_METRICS,
         same_steps=truth(values, "same_steps", True),
         keep_models=truth(values, "keep_models", False),
         head=str(values.get("head", "")),

@@ -63,7 +63,7 @@ def run_at_once(
 def _listen(
     workers: dict[Any, SpawnProcess], runs: Sequence[Run], log: Callable[[str], None]
 ) -> list[str]:
-    """Hand out runs and pass on what the processes say until all have ended."""
+    """Distribute runs over processes and forward their log lines until all have ended."""
     failed: list[str] = []
     numbers = iter(range(len(runs)))
     at_work: dict[Any, int | None] = dict.fromkeys(workers)

@@ -54,7 +54,7 @@ def run_missing(
         only: Make only runs whose name has this in it, or one of these.
         jobs: Runs at the same time, each in a process of its own.
         log: Called with progress lines.
-        reporters: Makes those who are told of a run's progress, where there is one at a time.
+        reporters: Makes reporters of a run's progress, where there is one run at a time.
 
     Returns:
         A sentence for each run that failed; the others went on.
@@ -71,7 +71,7 @@ def run_missing(
     out.mkdir(parents=True, exist_ok=True)
     with _alone(out):
         if jobs > 1:
-            from umpteen.study.jobs import run_at_once  # which knows this file
+            from umpteen.study.jobs import run_at_once  # imports this file
 
             return run_at_once(study, out, runs, jobs, device=device, log=log)
         numbered = enumerate(runs, 1)
@@ -249,7 +249,7 @@ def write_json_in_folder(file: Path, value: Any) -> None:
 
 
 def _forget_peak() -> None:
-    """Count the most memory anew; where the system cannot, later runs include earlier ones."""
+    """Reset the peak memory; where the system cannot, later runs include earlier ones."""
     gc.collect()  # what the run before left behind is not this one's
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()

@@ -1,6 +1,6 @@
-"""The dual loss over all labels, of which only the batch's pool is encoded; a bank knows the rest.
+"""The dual loss over all labels: the batch's pool is encoded, the rest is in an embedding bank.
 
-Each label's vector is remembered from when it was encoded last: in a step that had it in its pool,
+The bank has each label's vector as it was encoded last: in a step that had it in its pool,
 or in the last refresh. Remembered vectors are constants; gradients go through the pool's alone.
 """
 
@@ -32,7 +32,7 @@ class BankLoss:
     """lambda L_D + (1 - lambda) L_C of a batch: L_D over all labels, L_C over the batch's pool.
 
     With a bank that is up to date L_D is that of ``AllLabelLoss``, and so are its gradients by the
-    queries and by the pool's labels. On several ranks each remembers the labels of its shard and
+    queries and by the pool's labels. On several ranks each has the labels of its shard and
     encodes those of them that are in the pool, and an even share of the queries; every rank has
     the loss of all, and gradients that add up over ranks to those of one.
     """

@@ -168,7 +168,7 @@ def _refresh(
 ) -> Callable[[Model, int], Refreshed] | None:
     """Build the refresh of clusters, hard negatives and the embedding bank.
 
-    None where nobody wants any.
+    None where nothing is refreshed.
     """
     # Against all labels there is nothing to draw, so nothing is mined.
     mined = s.pool.negatives * s.batches.refresh_epochs if s.pool.scope != "all" else 0

@@ -63,7 +63,7 @@ class Checkpoints:
 
     def save(self, loop: Loop) -> Path:
         """Write a checkpoint and remove all but the newest ones."""
-        loop.settle()
+        loop.flush()
         folder = self.folder / f"step-{loop.position.step:09d}"
         weights, moments, bank = self._weights(loop), self._moments(loop), self._bank(loop)
         if not self._ranks.first:

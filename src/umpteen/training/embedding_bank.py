@@ -1,4 +1,4 @@
-"""Label vectors that are remembered from when they were encoded last; no loss here."""
+"""Label vectors as they were encoded last, for a loss over all labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EmbeddingBank:
         self.vectors = vectors.detach()
 
     def update(self, rows: Tensor, fresh: Tensor) -> Tensor:
-        """Return all labels' vectors with fresh ones for some, which are remembered.
+        """Store fresh vectors of some labels and return the vectors of all.
 
         Args:
             rows: (C,) the labels with fresh vectors, each once.

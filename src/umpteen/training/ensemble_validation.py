@@ -23,7 +23,7 @@ from umpteen.ranking.retrievers.knn import Knn, LexicalKnn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.storage import StoredEnsemble, with_knn_configs
-from umpteen.ranking.variants import METRICS
+from umpteen.ranking.variants import VARIANT_METRICS
 from umpteen.scoring import score
 from umpteen.types import TopK
 
@@ -45,7 +45,7 @@ class Judge:
         """(N, L) positives without filter pairs."""
         return self.split.filtered_targets()
 
-    def __call__(self, top: TopK, metrics: tuple[str, ...] = METRICS) -> dict[str, float]:
+    def __call__(self, top: TopK, metrics: tuple[str, ...] = VARIANT_METRICS) -> dict[str, float]:
         """Compute metrics in percent."""
         report = score(
             top,
@@ -92,7 +92,7 @@ def collect(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> Colle
     Returns:
         The candidates; voting settings are those whose votes alone have the best nDCG@5.
     """
-    texts, snapshot = judge.split.texts(predictor.reading.text), predictor.snapshot()
+    texts, snapshot = judge.split.texts(predictor.text_config.text), predictor.snapshot()
     queries = Queries(texts, predictor.vectors(texts))
     model = _with_knn(stored, queries, judge, snapshot)
     retrievers = with_knn_configs(stored.retrievers, model)

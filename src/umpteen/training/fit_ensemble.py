@@ -26,7 +26,7 @@ from umpteen.ranking.text_snippets import TextSnippets
 from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
 from umpteen.ranking.trained_examples import TrainedExamples, digest_texts, ones_like
 from umpteen.ranking.variant_fitting import ValidationCandidates, fit_variant, positives_of
-from umpteen.ranking.variants import METRICS, Variant, choose_variant, scorer_combinations
+from umpteen.ranking.variants import VARIANT_METRICS, Variant, choose_variant, scorer_combinations
 from umpteen.ranking.variants import Propensity as LabelPropensity
 from umpteen.registry import resolve
 from umpteen.runs import RunFolder
@@ -98,6 +98,8 @@ def fit_ensemble_of_run(
         # Cross-validation fits on the models of folds; the weights are for the run's own model.
         own = stored.model
         model = replace(model, model=own.model, propensity=own.propensity)
+        # Folds of a cross-validation are fitted with models and counts of their own.
+        model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
         stored = replace(stored, model=model)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)
@@ -145,7 +147,7 @@ def fit_retrievers(
     Returns:
         Name to retriever, and the stored examples where the settings want them.
     """
-    which = predictor.reading.text
+    which = predictor.text_config.text
     texts = train.texts(which)
     targets = ones_like(train.filtered_targets())
     context = FitContext(
@@ -295,7 +297,7 @@ def _report(model: EnsembleModel, folder: RunFolder, seconds: float, log: Log) -
 
 
 def _in_words(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {values[name]:.2f}" for name in METRICS)
+    return ", ".join(f"{name} {values[name]:.2f}" for name in VARIANT_METRICS)
 
 
 def _silent(line: str) -> None:

@@ -79,7 +79,7 @@ class HostTable:
 
         The caller takes a step and calls ``leave`` before it asks for the next one.
         """
-        self.settle()
+        self.flush()
         self._visit = self._fetched = None
         batch = next(batches, None)
         fetch = None if batch is None else self._worker.submit(self._fetch, batch)
@@ -89,7 +89,7 @@ class HostTable:
             self._enter(fetch.result())
             yield batch
             batch, fetch = following, coming
-        self.settle()
+        self.flush()
 
     def leave(self) -> None:
         """Update the rows by their gradient, and begin to write them back."""
@@ -109,7 +109,7 @@ class HostTable:
             changed, arrived = self._copied_to_host(visit.table)
         self._writes.append(self._worker.submit(self._write, visit.rows, changed, arrived))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Return when the table is as the last step left it."""
         while self._writes:
             self._writes.popleft().result()

@@ -16,7 +16,7 @@ from umpteen.data.dataset import Dataset, Split
 from umpteen.data.labels import LabelSet
 from umpteen.files import atomic_file, write_json
 from umpteen.model.model import Model
-from umpteen.model.storage import Reading, save_model
+from umpteen.model.storage import TextConfig, save_model
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training.prepare import Prepared
 
@@ -53,11 +53,13 @@ def write_config(
     )
 
 
-def write_untrained(folder: RunFolder, model: Model, data: Prepared, reading: Reading) -> None:
+def write_untrained(
+    folder: RunFolder, model: Model, data: Prepared, text_config: TextConfig
+) -> None:
     """Write the model as it is before the first step, and name it best and last."""
     folder.models.mkdir(exist_ok=True)
     start = folder.models / UNTRAINED
-    save_model(start, model, data.tokenizer, reading)
+    save_model(start, model, data.tokenizer, text_config)
     folder.point(best=start, last=start)
 
 

@@ -184,10 +184,10 @@ class Loop:
             if part.name not in ("position", "refreshed", "watch", "loop_of_stage"):
                 setattr(self, part.name, getattr(other, part.name))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Make sure that all weights are as the last step left them."""
         if self.host is not None:
-            self.host.settle()
+            self.host.flush()
 
     def epochs_done(self) -> float:
         """Return the exact progress, in epochs."""

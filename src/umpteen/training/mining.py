@@ -28,7 +28,7 @@ def mine(
 
     The pairs to leave out are made for one block of queries while the one before is searched; of
     all queries they would take 16 bytes for each positive. On a GPU the search goes in two passes
-    without a second look: of labels whose scores a bfloat16 product cannot tell apart, one may
+    without a second look: of labels whose scores a bfloat16 product cannot distinguish, one may
     stand for another at the last places.
 
     Args:

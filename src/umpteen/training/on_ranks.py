@@ -61,7 +61,7 @@ def refresh_on_first(
 ) -> Callable[[Model, int], Refreshed]:
     """Return a refresh that the first rank makes and all ranks use.
 
-    Each then fills its own bank anew.
+    Each then fills its own bank again.
     """
     if ranks.world == 1:
         return refresh

@@ -32,7 +32,7 @@ class Prepared:
     dataset: Dataset
     """With a validation split, if one is held out; before augmentation, as metrics need it."""
     train: Split
-    """What is trained on: the train split, with label texts among its rows if settings say so."""
+    """The train split, with label texts among its rows where it is augmented."""
     tokenizer: Any
     queries: TokenStore
     labels: TokenStore
@@ -57,7 +57,7 @@ def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
 
 
 def with_configured_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
-    """Return the data with the propensity constants of the settings, where they say any."""
+    """Return the data with the propensity constants of the settings, where they are set."""
     a, b = config.data.propensity_a, config.data.propensity_b
     if a is None or b is None:
         return dataset
@@ -205,7 +205,7 @@ def _with_synonyms(train: Split, share: float, seed: int) -> Augmented:
 
 
 def default_cache() -> Path:
-    """Return where token stores are kept unless told otherwise: the user's cache folder."""
+    """Return the default folder of token stores: the user's cache folder."""
     base = os.environ.get("UMPTEEN_CACHE") or os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base else Path.home() / ".cache"
     return root / "umpteen" / "tokens"

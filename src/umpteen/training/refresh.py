@@ -1,4 +1,4 @@
-"""Clusters of queries and hard negatives, made anew every few epochs from the present model."""
+"""Clusters of queries and hard negatives, refreshed every few epochs from the current model."""
 
 from __future__ import annotations
 

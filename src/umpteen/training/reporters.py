@@ -1,4 +1,4 @@
-"""Who is told of a run's progress: the step log, a terminal, TensorBoard. They compute nothing."""
+"""Reporters of a run's progress: the step log, a terminal, TensorBoard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from umpteen.training.loop import StepInfo
 
 
 class Reporter(Protocol):
-    """Somebody who wants to know."""
+    """Interface for objects that receive training progress."""
 
     def log(self, text: str) -> None:
         """Receive a progress line."""
@@ -33,7 +33,7 @@ class Reporter(Protocol):
 
 
 class Silent:
-    """Tells nobody; the base of reporters that care for some events only."""
+    """Ignore all events; the base of reporters that handle some of them."""
 
     def log(self, text: str) -> None:
         """Do nothing."""

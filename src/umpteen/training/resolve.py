@@ -17,10 +17,9 @@ from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.training.throughput import Throughput, within_budget
 
 ENSEMBLE_SHARE = 0.2
-"""Of a time budget, for fitting the ensemble with its words and memory."""
+"""Share of a time budget for fitting the ensemble."""
 ONE_VS_REST_SHARE = 0.4
-"""The same where labels have queries enough to learn margins, which take most of a fit and bring
-more than the last epochs do."""
+"""The same where labels have enough texts for one-vs-rest classifiers."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class ResolvedConfig:
     """Keys the user has set, which nothing may change."""
 
     def within(self, throughput: Throughput, *, minutes: float, spent: float) -> ResolvedConfig:
-        """Return the same with as many epochs as fit a time budget; see ``pace.within_budget``."""
+        """Limit the epochs to a time budget; see ``throughput.within_budget``."""
         config, reason = within_budget(
             self.config, throughput, minutes=minutes, spent=spent, user_keys=self.user_keys
         )
@@ -62,7 +61,7 @@ def resolve_config(
         config: The settings themselves, instead of preset, overrides and dataset.
 
     Returns:
-        Settings with open ones filled in; epochs do not know of the budget yet.
+        Settings with open ones filled in; epochs are not yet limited by the budget.
 
     Raises:
         ConfigError: If a setting is wrong, or the budget is none.
@@ -81,7 +80,7 @@ def resolve_config(
         reasons = choice.reasons
     config = resolve_open_settings(config)
     if minutes is not None and "ensemble.seconds" not in user_keys:
-        share = _fusion_share(data)
+        share = _ensemble_share(data)
         seconds = min(config.ensemble.seconds, share * 60 * minutes)
         ensemble = dataclasses.replace(config.ensemble, seconds=seconds)
         config = dataclasses.replace(config, ensemble=ensemble)
@@ -91,7 +90,7 @@ def resolve_config(
     return ResolvedConfig(config, reasons, user_keys)
 
 
-def _fusion_share(data: Dataset) -> float:
+def _ensemble_share(data: Dataset) -> float:
     """Return the ensemble's share of a time budget."""
     if "train" not in data:
         return ENSEMBLE_SHARE

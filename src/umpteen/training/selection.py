@@ -13,7 +13,7 @@ from umpteen.evaluation import evaluate
 from umpteen.files import write_json
 from umpteen.metrics import parse_all
 from umpteen.model.model import Model
-from umpteen.model.storage import Reading, save_model
+from umpteen.model.storage import TextConfig, save_model
 from umpteen.model.vectors import label_search_vectors
 from umpteen.predictor import Predictor
 from umpteen.runs import RunFolder
@@ -33,7 +33,7 @@ class Selection:
     folder: RunFolder
     model: Model
     data: Prepared
-    reading: Reading
+    text_config: TextConfig
     rules: ValidationConfig
     n_epochs: int
     """Of all stages."""
@@ -99,16 +99,16 @@ class Selection:
         vectors = label_search_vectors(self.model, self.data.labels, precision=self.precision)
         labels, counts = self.data.dataset.labels, self.data.dataset.label_counts
         return Predictor(
-            self.model, self._tokenizer, self.reading, labels, vectors, counts,
+            self.model, self._tokenizer, self.text_config, labels, vectors, counts,
             low_memory=True,
         )  # fmt: skip
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return prepare(self.data.tokenizer, self.reading.max_tokens)  # once: a copy takes 0.1 s
+        return prepare(self.data.tokenizer, self.text_config.max_tokens)  # once: a copy takes 0.1 s
 
     def _save(self, predictor: Predictor, at: Position) -> Path:
         place = self.folder.models / f"epoch-{at.epoch:04d}"
         vectors = predictor.label_vectors.numpy()
-        save_model(place, self.model, self.data.tokenizer, self.reading, vectors=vectors)
+        save_model(place, self.model, self.data.tokenizer, self.text_config, vectors=vectors)
         return place

@@ -18,7 +18,7 @@ from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.errors import DataError, RunError, TrainingStopped
 from umpteen.files import clear_leftovers, read_json
 from umpteen.model.model import place_model
-from umpteen.model.storage import Reading, load_model
+from umpteen.model.storage import TextConfig, load_model
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.training import initial_files
 from umpteen.training.build import build_loop, build_untrained_model
@@ -92,7 +92,7 @@ class Session:
         self.model = place_model(
             model, self.device, labels_on_host=settings.train.label_device == "host"
         )
-        self.reading = Reading(
+        self.text_config = TextConfig(
             settings.data.text,
             tokens_in_chunks(tokenizer, settings.data.max_tokens, settings.data.chunks),
             dataset.labels.fingerprint,
@@ -107,7 +107,7 @@ class Session:
             folder=self.folder,
             model=self.model,
             data=self.data,
-            reading=self.reading,
+            text_config=self.text_config,
             rules=settings.validation,
             n_epochs=self.first_epochs[-1],
             precision=self.precision,
@@ -157,7 +157,7 @@ class Session:
     def _write_files(self, data: Dataset) -> None:
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
-        initial_files.write_untrained(self.folder, self.model, self.data, self.reading)
+        initial_files.write_untrained(self.folder, self.model, self.data, self.text_config)
         initial_files.write_examples(self.folder, self.data, self.settings)
         initial_files.write_config(
             self.folder,
@@ -272,7 +272,7 @@ class Session:
     def _save_checkpoint(self) -> None:
         # A loss still under way may not be finite; it must be known before weights are kept.
         self._report(self.loop.watch.drain())
-        self.loop.settle()
+        self.loop.flush()
         finite = all(bool(weights.isfinite().all()) for weights in self.model.parameters())
         if any(self.ranks.highest(not finite)):
             raise TrainingStopped(

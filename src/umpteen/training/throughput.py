@@ -22,7 +22,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.evaluation import evaluate
 from umpteen.model.model import Model, place_model
-from umpteen.model.storage import Reading
+from umpteen.model.storage import TextConfig
 from umpteen.model.vectors import label_search_vectors
 from umpteen.predictor import Predictor
 from umpteen.training.build import build_loop, build_untrained_model
@@ -115,7 +115,7 @@ def measure_throughput(data: Dataset, config: RunConfig, *, device: str, cache: 
         cache: Where token stores are kept.
 
     Returns:
-        The pace.
+        The throughput.
     """
     place = choose_device(device)
     precision = choose_precision(config.train.precision, place)
@@ -178,9 +178,11 @@ def _validate(model: Model, data: Prepared, config: RunConfig, precision: str) -
     vectors = label_search_vectors(model, data.labels, precision=precision)
     kept = tokens_in_chunks(data.tokenizer, config.data.max_tokens, config.data.chunks)
     labels = data.dataset.labels
-    reading = Reading(config.data.text, kept, labels.fingerprint)
+    text_config = TextConfig(config.data.text, kept, labels.fingerprint)
     counts = data.dataset.label_counts
-    predictor = Predictor(model, data.tokenizer, reading, labels, vectors, counts, low_memory=True)
+    predictor = Predictor(
+        model, data.tokenizer, text_config, labels, vectors, counts, low_memory=True
+    )
     evaluate(
         predictor, data.dataset, split="validation", metrics=["nDCG@5"], tokens=data.validation
     )

@@ -195,7 +195,7 @@ def stack(blocks: list[sp.csr_matrix], n_labels: int) -> sp.csr_matrix:
 
 
 def throttled(log: Callable[[str], None], what: str, *, seconds: float = 10.0) -> Progress:
-    """Return a function that is told of progress and says so every few seconds."""
+    """Return a function that receives progress and logs it every few seconds."""
     last = time.monotonic()
 
     def progress(done: int, total: int) -> None:

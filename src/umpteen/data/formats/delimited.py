@@ -102,7 +102,7 @@ class Delimited:
                     row = next(reader, None)
                 except csv.Error as error:
                     raise DataError(
-                        f"the fields cannot be told apart ({error}); expected them separated by "
+                        f"the fields cannot be separated ({error}); expected them separated by "
                         f'{self.delimiter!r}, quoted with " and a quote inside doubled',
                         path=shown(path),
                         line=number,

@@ -44,7 +44,7 @@ def find_one(folder: Path, names: Sequence[str]) -> Path | None:
     """Return the file with one of the names, or None.
 
     Raises:
-        DataError: If there are several, since nothing says which one is meant.
+        DataError: If there are several, since the choice is ambiguous.
     """
     found = find(folder, names)
     if len(found) > 1:

@@ -68,7 +68,7 @@ def recognise(
     fitting = [each for each, part in known.items() if part.sniff(path)]
     if len(fitting) > 1:
         raise DataError(
-            f"{path} could be {' or '.join(fitting)}; say which with the format name "
+            f"{path} could be {' or '.join(fitting)}; choose one with the format name "
             "(--format on the command line)"
         )
     if not fitting:

@@ -148,7 +148,7 @@ class Queries:
             name: Which split it is, to find its filters.
             folder: Where the filters are.
             labels: The label set.
-            by_row: Whether the file speaks of label rows, so that messages do too.
+            by_row: Whether the file gives label rows instead of ids; messages then do too.
         """
         matrix = self.targets.matrix(len(labels), None if by_row else labels.ids)
         filters = read_filters(folder, name, matrix.shape)

@@ -71,7 +71,7 @@ class TargetRows:
 
         Args:
             n_labels: How many labels there are.
-            names: Label ids for messages; None where the file itself speaks of rows.
+            names: Label ids for messages; None where the file itself gives rows.
 
         Returns:
             The matrix.

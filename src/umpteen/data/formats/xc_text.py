@@ -87,7 +87,7 @@ def _read_targets(path: Path, n_labels: int) -> TargetRows:
             expected, declared = int(pairs[0]), int(pairs[1])
             if declared != n_labels:
                 raise targets.error(
-                    f"the first line says {declared} labels, but Y.txt has {n_labels}", number
+                    f"the first line declares {declared} labels, but Y.txt has {n_labels}", number
                 )
             continue
         labels: list[int] = []
@@ -106,7 +106,7 @@ def _read_targets(path: Path, n_labels: int) -> TargetRows:
         targets.add(labels, relevance, number)
     if expected is not None and expected != len(targets):
         raise targets.error(
-            f"the first line says {expected} rows, but {len(targets)} follow; the file is cut off "
+            f"the first line declares {expected} rows, but {len(targets)} follow; the file is cut "
             "or was joined with another",
             1,
         )

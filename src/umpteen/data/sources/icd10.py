@@ -54,7 +54,7 @@ def build(
             used: they repeat the injury once per encounter.
         top: The highest labels: ``category`` (three characters), ``block`` or ``chapter``.
         descriptions: Which codes' descriptions train as well: the labels' ``own`` (so that every
-            code is a label, even one no term speaks of), those of codes ``deeper`` than the
+            code is a label, even one that no term has), those of codes ``deeper`` than the
             labels, ``all`` of them, or ``none``.
         everyday: Whether everyday names that the tables lack ("heart attack") train as well; none
             of them is ever tested.

@@ -55,14 +55,13 @@ class _VotingRetriever(Retriever):
         near, config = self.nearest_once(queries, snapshot), self.config
         device = queries.vectors.device
 
+        k, temperature = config.neighbours, config.temperature
+
         def compute() -> sp.csr_matrix | SparseRows | DeviceScores:
-            found = snapshot.examples.votes(
-                near,
-                snapshot.n_labels,
-                neighbours=config.neighbours,
-                temperature=config.temperature,
-            )
-            return found if device.type == "cpu" else DeviceScores.of(found, device)
+            examples, n = snapshot.examples, snapshot.n_labels
+            if device.type == "cpu":
+                return examples.votes(near, n, neighbours=k, temperature=temperature)
+            return examples.votes_on(device, near, n, neighbours=k, temperature=temperature)
 
         return queries.once(f"votes of {self.name}, {config}", compute, snapshot=snapshot)
 

@@ -1,4 +1,4 @@
-"""Labels that a text's exact words speak for: the lexical ranker and one-vs-rest classifiers."""
+"""Retrieve labels by the exact words of a text: lexical ranker and one-vs-rest classifiers."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ export function show(element, visible) {
   element.hidden = !visible;
 }
 
-/** Tell those who do not see the page; the same words are told again too. */
+/** Announce to screen readers; repeated text is announced again. */
 export function announce(words) {
   const place = find("status");
   place.textContent = "";

@@ -3,7 +3,7 @@
 import { Fault } from "./api.js";
 import { find, make } from "./dom.js";
 
-const MOST_WAITS = 3;
+const MAX_WAITS = 3;
 const waits = new WeakMap(); // place -> how often it has waited for a busy service
 const clocks = new WeakMap();
 let afterToken = null;
@@ -19,7 +19,7 @@ export async function attempt(place, work, again = null) {
     if (error.name === "AbortError") return undefined;
     if (!(error instanceof Fault)) throw error;
     if (error.status === 401) askToken(error.message, again);
-    tell(place, error, again);
+    show(place, error, again);
     return undefined;
   }
 }
@@ -29,14 +29,14 @@ export function clear(place) {
   place.replaceChildren();
 }
 
-function tell(place, fault, again) {
+function show(place, fault, again) {
   const words = make("span", {}, fault.message);
   const box = make("div", { class: "fault", role: "alert" }, words);
   const repeat = () => { clear(place); again(); };
   if (again) box.append(make("button", { type: "button", class: "quiet", onclick: repeat }, "Try again"));
   place.replaceChildren(box);
   const waited = waits.get(place) ?? 0;
-  if (fault.status !== 429 || !again || waited >= MOST_WAITS) return;
+  if (fault.status !== 429 || !again || waited >= MAX_WAITS) return;
   waits.set(place, waited + 1);
   let left = Math.max(1, fault.retryAfter);
   const clock = make("span", { "aria-hidden": "true" }, ` Trying again in ${left} s.`);

@@ -1,4 +1,4 @@
-// Single keys, where nobody types; they can be switched off, as people who dictate need.
+// Single-key shortcuts outside text fields; they can be switched off for voice control.
 
 import { find, make } from "./dom.js";
 import { judgeFocused } from "./predict.js";

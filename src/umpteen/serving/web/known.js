@@ -11,23 +11,23 @@ export const SCORERS = {
   frequency: "how frequent the label is",
 };
 
-let told = null;
+let loaded = null;
 
 /** `{info, report}` of the run. */
-export async function know(anew = false) {
-  if (told === null || anew) {
+export async function know(again = false) {
+  if (loaded === null || again) {
     const [info, report] = await Promise.all([api.info(), api.report()]);
-    told = { info, report };
+    loaded = { info, report };
   }
-  return told;
+  return loaded;
 }
 
-export const known = () => told;
+export const known = () => loaded;
 
 /** How frequent a label is: 0 (head) to 4 (tail), and a word for it. */
 export function frequency(count) {
   if (count === 0) return { place: 5, word: "not in training" };
-  const bins = told?.report.bins ?? [];
+  const bins = loaded?.report.bins ?? [];
   const found = bins.findIndex((bin) => count >= bin.min);
   const last = Math.max(1, bins.length - 1);
   const place = Math.round((4 * (found < 0 ? last : found)) / last);

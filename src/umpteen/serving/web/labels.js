@@ -14,14 +14,14 @@ let asking = null;
 let timer = 0;
 
 export function setUp() {
-  const anew = () => { offset = 0; list(); };
-  find("label-search").addEventListener("submit", (event) => { event.preventDefault(); anew(); });
+  const restart = () => { offset = 0; list(); };
+  find("label-search").addEventListener("submit", (event) => { event.preventDefault(); restart(); });
   find("words").addEventListener("input", () => {
     window.clearTimeout(timer);
-    timer = window.setTimeout(anew, WAIT);
+    timer = window.setTimeout(restart, WAIT);
   });
-  find("order").addEventListener("change", anew);
-  find("changed").addEventListener("change", anew);
+  find("order").addEventListener("change", restart);
+  find("changed").addEventListener("change", restart);
   find("page-back").addEventListener("click", () => turn(-PAGE));
   find("page-on").addEventListener("click", () => turn(PAGE));
   find("add").addEventListener("submit", (event) => { event.preventDefault(); add(); });
