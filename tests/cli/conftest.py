@@ -25,8 +25,7 @@ def umpteen_command():
 def trained(umpteen_command, tiny_data_folder, tmp_path_factory):
     """A finished run; copy it (``run``) before changing anything in it."""
     place = tmp_path_factory.mktemp("commands") / "run"
-    flags = [*FLAGS, "--set=ensemble.enabled=off", "--device", "cpu"]
-    made = umpteen_command("train", tiny_data_folder, "--out", place, *flags)
+    made = umpteen_command("train", tiny_data_folder, "--out", place, "--device", "cpu", *FLAGS)
     assert made.exit_code == 0, made.stderr
     assert made.stdout == ""
     return place
