@@ -26,7 +26,7 @@ def main(folder: str, run: str, *settings: str) -> None:
         print(f"{head:10}" + "".join(f"{part.values[name]:8.2f}" for name in METRICS))
 
     # The head is chosen for each call; rows are positions in model.labels.
-    question = data["test"].texts(model.reading.text)[0]
+    question = data["test"].texts(model.text_config.text)[0]
     for head in model.heads:
         print(f"{head}: {model.predict(question, k=3, head=head).texts[0]}")
 
