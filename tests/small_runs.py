@@ -18,6 +18,7 @@ SETTINGS = (
     "pool.negatives=2",
     "train.epochs=4",
     "validation.share=0.15",
+    "ensemble.enabled=off",  # it would train a model for each fold of such small data
 )
 
 

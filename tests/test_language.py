@@ -26,7 +26,7 @@ RETIRED = {
 """Retired words, and what to use instead."""
 
 BANNED = (
-    r"\banew\b|\bthereof\b|\bin earnest\b|\bworth the name\b|\bwish(es)?\b|\bhears?\b"
+    r"(?i)\banew\b|\bthereof\b|\bin earnest\b|\bworth the name\b|\bwish(es)?\b|\bhears?\b"
     r"|\b(no|some|any)body\b|\btells?\b|\bspeaks?\b"
 )
 """Riddles and personification."""

@@ -67,7 +67,7 @@ def test_what_a_format_cannot_hold_is_said(tiny_data_folder, tmp_path):
         (("--share", "2"), "augment.share must be between 0 and 1, not 2.0"),
         (("--method", "walks", "--walk-steps", "0"), "augment.walk_steps must be above 0"),
         (("--restart", "1.5"), "augment.restart must be between 0 and 1"),
-        (("--most-positives", "-3"), "augment.max_positives must be"),
+        (("--max-positives", "-3"), "augment.max_positives must be"),
         (("--validation-share", "2"), "validation.share must be"),
         (("--to", "pdf"), "format 'pdf' is not known"),
     ],

@@ -1,4 +1,4 @@
-"""``umpteen fuse``, and what fused answers add to the other commands."""
+"""``umpteen fit-ensemble``, and what an ensemble adds to the other commands."""
 
 import json
 import shutil
@@ -15,8 +15,8 @@ def fitted(umpteen_command, trained, tiny_data_folder, tmp_path_factory):
     place = shutil.copytree(trained, tmp_path_factory.mktemp("ensemble") / "run")
     made = umpteen_command("fit-ensemble", place, tiny_data_folder, *FITTED, "--json")
     assert made.exit_code == 0, made.stderr
-    ways = json.loads(made.stdout)
-    assert {"parts", "tilt", "P@1", "PSP@5", "ECE", "micro-F1", "shares"} <= set(ways[0])
+    fields = {"scorers", "tail_boost", "P@1", "PSP@5", "ECE", "micro-F1", "contributions"}
+    assert fields <= set(json.loads(made.stdout)[0])
     return place
 
 
@@ -33,9 +33,10 @@ def answers(result) -> list[dict]:
 def test_the_table_has_a_row_for_each_combination(umpteen_command, own, tiny_data_folder):
     result = umpteen_command("fit-ensemble", own, tiny_data_folder, *FITTED)
     assert result.exit_code == 0, result.stderr
-    assert "dual classifier votes lexical" in result.stdout
+    assert "dual classifier knn lexical" in result.stdout
     assert "dual classifier " in result.stdout
-    assert "shares of the parts" in result.stderr
+    assert "contributions: " in result.stderr
+    assert "Calibration error" in result.stderr
 
 
 def test_other_settings_cannot_be_changed(umpteen_command, own, tiny_data_folder, fails):
@@ -43,20 +44,16 @@ def test_other_settings_cannot_be_changed(umpteen_command, own, tiny_data_folder
     assert "only examples.* and ensemble.*" in fails(result)
 
 
-def test_too_few_held_out_queries_are_a_sentence(umpteen_command, run, tiny_data_folder, fails):
-    assert "too few" in fails(umpteen_command("fit-ensemble", run, tiny_data_folder))
-
-
 def test_predictions_have_probabilities_and_explained(umpteen_command, fitted):
     (plain,) = answers(umpteen_command("predict", fitted, "-k", "3", stdin="red apple\n"))
     (told,) = answers(umpteen_command("predict", fitted, "--explain", "-k3", stdin="red apple\n"))
     assert [label["id"] for label in plain["labels"]] == [label["id"] for label in told["labels"]]
     assert all(0 <= label["score"] <= 1 for label in plain["labels"])
-    assert {"dual", "classifier", "votes", "words", "word_votes"} == set(
-        told["labels"][0]["scores"]
-    )
+    scores = told["labels"][0]["scores"]
+    assert {"dual", "classifier", "knn", "lexical_ranker", "lexical_knn"} <= set(scores)
+    assert {"dual", "classifier", "knn", "lexical"} <= set(told["labels"][0]["contributions"])
     (less,) = answers(
-        umpteen_command("predict", fitted, "--without", "votes", "-k", "3", stdin="red apple\n")
+        umpteen_command("predict", fitted, "--without", "knn", "-k", "3", stdin="red apple\n")
     )
     assert less["labels"] != plain["labels"]
 
@@ -69,7 +66,7 @@ def test_a_threshold_makes_a_set(threshold, umpteen_command, fitted):
         umpteen_command("predict", fitted, "-k40", "--threshold", threshold, stdin=texts)
     )
     model = umpteen.Predictor.load(fitted)
-    calibration = model.ensemble.recipe.way().calibration
+    calibration = model.ensemble.variants[0].calibration
     for whole, part in zip(every, some, strict=True):
         assert len(part["labels"]) < len(whole["labels"])
         if threshold != "groups":
@@ -87,9 +84,7 @@ def test_a_set_is_not_cut_at_ten_labels(umpteen_command, fitted):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--threshold", "1.5"],
-        ["--threshold", "-0.1"],
-        ["--head", "dual", "--without", "votes"],
+        ["--head", "dual", "--without", "knn"],
         ["--head", "combined", "--explain"],
     ],  # fmt: skip
 )
@@ -97,10 +92,22 @@ def test_flags_that_do_not_fit_the_head_are_sentences(flags, umpteen_command, fi
     assert "ensemble" in fails(umpteen_command("predict", fitted, *flags, stdin="a\n"))
 
 
+@pytest.mark.parametrize("threshold", ["1.5", "-0.1"])
+def test_a_threshold_is_a_probability(threshold, umpteen_command, fitted, fails):
+    result = umpteen_command("predict", fitted, f"--threshold={threshold}", stdin="a\n")
+    assert "no probability" in fails(result)
+
+
+def test_an_empty_text_gets_no_label_and_says_why(umpteen_command, fitted):
+    (empty,) = answers(umpteen_command("predict", fitted, "--threshold=auto", stdin="  \n"))
+    assert empty["labels"] == []
+    assert empty["note"] == "the text is empty"
+
+
 def test_thresholds_that_cannot_be_are_sentences(umpteen_command, fitted, trained, fails):
     for place, head in ((trained, []), (fitted, ["--head", "dual"])):
         result = umpteen_command("predict", place, "--threshold", "auto", *head, stdin="a\n")
-        assert "--threshold" in fails(result)
+        assert "threshold" in fails(result)
 
 
 def test_evaluation_tells_of_sets(umpteen_command, fitted, tiny_data_folder):
@@ -122,5 +129,5 @@ def test_a_run_with_an_ensemble_can_be_indexed_and_reported(umpteen_command, own
     assert page.exit_code == 0, page.stderr
     text = (tmp_path / "page.html").read_text()
     assert "Ensemble" in text
-    assert "dual encoder, classifier, near queries, exact words" in text
+    assert "dual encoder, classifier, similar examples, exact words" in text
     assert "label frequency" in text

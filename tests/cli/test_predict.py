@@ -78,17 +78,11 @@ def test_more_labels_than_there_are_gives_them_all(umpteen_command, trained):
     assert len(answer["labels"]) == 40
 
 
-def test_a_threshold_leaves_out_what_is_below_it(umpteen_command, trained):
-    (every,) = answers(umpteen_command("predict", trained, "-k", "40", stdin="red apple\n"))
-    scores = [label["score"] for label in every["labels"]]
-    middle = scores[7]
-    flags = ["-k", "40", "--threshold", middle - 1e-4]
-    (some,) = answers(umpteen_command("predict", trained, *flags, stdin="red apple\n"))
-    expected = [label for label in every["labels"] if label["score"] >= middle - 1e-4]
-    assert some["labels"] == expected
-    assert 8 <= len(expected) < 40
-    (none,) = answers(umpteen_command("predict", trained, "--threshold", "9", stdin="x\n"))
-    assert none["labels"] == []
+def test_a_threshold_on_scores_that_are_no_probabilities_is_refused(
+    umpteen_command, trained, fails
+):
+    said = fails(umpteen_command("predict", trained, "--threshold", "0.5", stdin="red apple\n"))
+    assert "a threshold needs the head 'ensemble'" in said
 
 
 @pytest.mark.parametrize("head", ["dual", "classifier", "combined"])

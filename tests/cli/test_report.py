@@ -25,7 +25,7 @@ def test_page_lies_in_the_run_and_its_path_is_said_on_stderr(run):
     result = report(run)
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    assert result.stderr == f"the report is in {run}/report.html\n"
+    assert result.stderr == f"Wrote {run}/report.html\n"
     assert "not on test" in (run / "report.html").read_text("utf-8")
 
 
@@ -39,7 +39,7 @@ def test_data_and_out_are_used(run, tiny_data_folder, tmp_path):
 def test_split_without_data_is_a_usage_error(run):
     result = report(run, "--split", "test")
     assert result.exit_code == 2
-    assert "name it with --data" in result.stderr
+    assert "need --data" in result.stderr
 
 
 @pytest.mark.parametrize("make", [False, True])

@@ -27,7 +27,7 @@ def test_a_study_prints_its_table_and_draws(umpteen_command, file, tiny_data_fol
     assert list((out / "plots").glob("*.svg"))
     again = umpteen_command(*words, "--draw", "--json")
     assert json.loads(again.stdout)["rows"][0]["data"] == "tiny"
-    assert "done before" in umpteen_command(*words).stderr
+    assert "done already" in umpteen_command(*words).stderr
     assert umpteen_command(*words, "--list").stdout == "tiny--unidec-frugal--plain--seed17\n"
 
 

@@ -117,7 +117,7 @@ def test_label_counts_are_of_train_alone():
 
 class TestHoldOutValidation:
     def hold(self, data, **options):
-        return hold_out_validation(data, **{"share": 0.2, "most": 100, "seed": 1, **options})
+        return hold_out_validation(data, **{"share": 0.2, "max_queries": 100, "seed": 1, **options})
 
     def test_every_query_is_in_train_or_validation(self, tiny_data):
         held = self.hold(tiny_data)

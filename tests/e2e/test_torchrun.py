@@ -75,7 +75,7 @@ def test_a_killed_rank_ends_the_try_with_a_sentence_and_the_restart_continues(
     spoken = errors.read_text()
     assert code == 0, spoken
     assert "rank 0 of 2 (counted from 0) gets no answer from the others" in spoken
-    assert "continuing from" in spoken
+    assert "Continuing from" in spoken
     assert "umpteen/training" not in spoken  # no traceback of ours
     codes = on_ranks(__file__, "undisturbed", 2, tmp_path)
     assert codes == [0, 0], said(tmp_path)

@@ -86,9 +86,9 @@ def test_what_is_done_is_kept(study, made):
     before = {file: file.read_bytes() for file in (out / "results").iterdir()}
     said = []
     running.run_missing(study, out, device="cpu", only="plain", log=said.append)
-    assert [text.endswith("done before") for text in said] == [True, True]
+    assert [text.endswith("done already") for text in said] == [True, True]
     running.run_missing(study, out, device="cpu", only=["plain", "half"], log=said.append)
-    assert [text.endswith("done before") for text in said] == [True] * 6
+    assert [text.endswith("done already") for text in said] == [True] * 6
     assert {file: file.read_bytes() for file in (out / "results").iterdir()} == before
 
 

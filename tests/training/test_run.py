@@ -94,7 +94,7 @@ def test_encoding_goes_on_with_less_at_once_when_memory_runs_out(tiny_data, tmp_
 
 def test_an_interrupted_run_says_how_to_continue(tiny_data, tmp_path):
     said = stop_at(4, tiny_data, tmp_path / "run")
-    assert said[-1].startswith("stopped; the last good checkpoint is ")
+    assert said[-1].startswith("Stopped; continue from ")
     assert "step-000000003" in said[-1]
     assert "--resume" in said[-1]
 

@@ -29,7 +29,7 @@ format_option = click.option(
 without_option = click.option(
     "--without",
     multiple=True,
-    type=click.Choice([*HEADS, "votes", "lexical"]),
+    type=click.Choice([*HEADS, "knn", "lexical"]),
     help="A part that the head ensemble leaves out.",
 )
 device_option = click.option(

@@ -45,9 +45,9 @@ HELP = "\n".join(
     show_default=True,
     help="Which labels a share takes: random ones, or the rarest first.",
 )
-@click.option("--most-positives", type=int, default=1000, show_default=True, metavar="N",
+@click.option("--max-positives", type=int, default=1000, show_default=True, metavar="N",
               help="Leave queries with more labels out of co-occurrence; 0 for none.")  # fmt: skip
-@click.option("--most-queries", type=int, default=10000, show_default=True, metavar="N",
+@click.option("--max-queries", type=int, default=10000, show_default=True, metavar="N",
               help="Count frequent labels on so many of their queries; 0 for all.")  # fmt: skip
 @click.option("--walk-steps", type=int, default=400, show_default=True, help="Of each walk.")
 @click.option("--restart", type=float, default=0.8, show_default=True, help="Of a walk's steps.")

@@ -58,7 +58,7 @@ def _trained(run: Path) -> Predictor:
     from umpteen.training.run import train
 
     if _finished(run):
-        log(f"{run} is there already; answering from it")
+        log(f"{run} exists; using it")
         return Predictor.load(run, device="cpu")
     log("Clinical terms (simple-icd-10-cm) and everyday names, and the ICD-10-CM codes they mean:")
     data = icd10.build()

@@ -87,6 +87,6 @@ def evaluate(
         )
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
     log(
-        f"{first.n:,} queries; propensity A {a:g}, B {b:g}; "
+        f"{first.n:,} texts; propensity A {a:g}, B {b:g}; "
         f"{first.n_filters:,} filter pairs; search: {', '.join(searches)}; {TIE_RULE}"
     )

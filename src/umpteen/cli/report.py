@@ -44,4 +44,4 @@ def report(
 
         data = load_dataset(data_path, data_format)
     page = write_report(run, data=data, split=split or "test", out=out, device=device)
-    log(f"the report is in {page}")
+    log(f"Wrote {page}")

@@ -70,7 +70,7 @@ def study(
                 reporters=lambda: [Terminal()],
             )
         except KeyboardInterrupt:
-            log("stopped; the same command continues")
+            log("Stopped; run the same command again to continue")
             sys.exit(130)
     cells = results.read_cells(plan, out)
     made = results.table(plan, cells, heads="all" if all_heads else "best")

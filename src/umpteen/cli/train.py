@@ -78,9 +78,8 @@ def train(
     try:
         read = load_dataset(data, data_format)
         for reporter in reporters[:1]:
-            reporter.log(
-                f"{read.name}: {len(read['train']):,} queries, {len(read.labels):,} labels"
-            )
+            texts, labels = len(read["train"]), len(read.labels)
+            reporter.log(f"Data {read.name}: {texts:,} training texts, {labels:,} labels")
         run(
             read,
             out=out,
@@ -99,4 +98,4 @@ def train(
         sys.exit(130)
     if ranks.first:
         tested = f"umpteen evaluate {out} {data}" if "test" in read.splits else ""
-        log(f"the run is in {out}; next: {tested or f'umpteen predict {out}'}")
+        log(f"The run is in {out}. Next: {tested or f'umpteen predict {out}'}")

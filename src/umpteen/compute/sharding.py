@@ -169,7 +169,7 @@ class Ranks:
     def rows_to_first(self, own: Tensor, bounds: NDArray[np.integer]) -> Tensor | None:
         """Return all rows on the first rank's host, None on the others.
 
-        Nobody else needs the memory.
+        The others do not need the memory.
 
         Args:
             own: (n, ...) of this rank.

@@ -14,7 +14,7 @@ from umpteen.metrics.base import Hits, average, check_k
 class Recall:
     """R@k: hits among the first k places, over the query's positives.
 
-    Tells how good a candidate list is, at k of 10 or 100. A query without positives counts as 0,
+    Measures how good a candidate list is, at k of 10 or 100. A query without positives counts as 0,
     not as NaN.
 
     >>> str(Recall(100))

@@ -50,7 +50,7 @@ class TrainedExamples:
         return inverted_index(self.terms, MAX_POSTINGS if len(self) > MANY_TEXTS else None)
 
     def inverted_terms_on(self, device: torch.device) -> DeviceMatrix:
-        """The inverted index on a device; copied there once."""
+        """Return the inverted index on a device; copied there once."""
         return self._copied("inverted_terms", self.inverted_terms, device)
 
     def targets_on(self, device: torch.device) -> DeviceMatrix:

@@ -87,7 +87,7 @@ def _listen(
             elif kind == "log":
                 log(text)
     left = [runs[number].name for number in numbers]
-    return failed + [f"{name}: no process was left to make it" for name in left]
+    return failed + [f"{name}: no process was left to run it" for name in left]
 
 
 def _work(parent: Connection, study: Study, out: str, runs: Sequence[Run], device: str) -> None:

@@ -100,7 +100,7 @@ def run_each(
                 fingerprint = data_fingerprint(data)
             key = run_key(study, run, data, fingerprint)
             if is_done(out, run, key):
-                log(f"[{number}/{total}] {run.name}: done before")
+                log(f"[{number}/{total}] {run.name}: done already")
                 continue
             log(f"[{number}/{total}] {run.name}")
             _run(study, run, data, out, key, device, list(reporters()))

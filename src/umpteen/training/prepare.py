@@ -125,14 +125,14 @@ def prepare(
     train = augmented(dataset, config, log=log).split
 
     def store(texts: list[str], what: str) -> TokenStore:
-        log(f"tokens of {len(texts):,} {what}")
+        log(f"Tokenizing {len(texts):,} {what}")
         return tokenize(texts, tokenizer, max_tokens=kept, folder=cache)
 
-    queries = store(train.texts(which), "training queries")
-    labels = store(dataset.labels.encoder_texts(which), "labels")
+    queries = store(train.texts(which), "training texts")
+    labels = store(dataset.labels.encoder_texts(which), "label texts")
     validation = None
     if "validation" in dataset:
-        validation = store(dataset["validation"].texts(which), "validation queries")
+        validation = store(dataset["validation"].texts(which), "validation texts")
     digest = hashlib.sha256()
     for part in (queries, labels, validation):
         digest.update((part.key if part is not None else "-").encode())
@@ -161,7 +161,7 @@ def augmented(dataset: Dataset, config: RunConfig, *, log: Log = lambda text: No
     if part.method == "none" or part.method in KINDS:
         return Augmented(train, np.arange(len(train)))
     if part.method == "synonyms":
-        log("synonyms of the words of training queries")
+        log("Replacing words of training texts by synonyms")
         return _with_synonyms(train, part.word_share, config.seed)
     found = augment(
         train,

@@ -147,7 +147,7 @@ def _fit_to_budget(
     log: Callable[[str], None],
 ) -> ResolvedConfig:
     """Return the settings with as many epochs as fit the minutes since the start."""
-    log("taking a few steps to see how long they are")
+    log("Measuring the time of a step")
     throughput = measure_throughput(data, resolved.config, device=device, cache=cache)
     fitted = resolved.within(throughput, minutes=minutes, spent=time.monotonic() - started)
     log(fitted.reasons[-1])

@@ -60,7 +60,7 @@ class Session:
         """How the settings came about."""
 
     def log(self, text: str) -> None:
-        """Tell every reporter."""
+        """Send a progress line to every reporter."""
         for reporter in self.reporters:
             reporter.log(text)
 
@@ -115,7 +115,7 @@ class Session:
         )
         if resume:
             place = self.checkpoints.restore(self.loop)
-            self.log(f"continuing from {place} (epoch {self.loop.position.epoch + 1})")
+            self.log(f"Continuing from {place} (epoch {self.loop.position.epoch + 1})")
         else:
             self._write_start(data)
         if self.ranks.first:
@@ -206,16 +206,16 @@ class Session:
             ) from error
         except KeyboardInterrupt:
             place = self.checkpoints.last_good
-            self.log(f"stopped; the last good checkpoint is {place}; continue with --resume")
+            self.log(f"Stopped; continue from {place} with --resume")
             raise
         finally:
             for reporter in self.reporters:
                 reporter.close()
         if at.epoch < self.first_epochs[-1]:
-            self.log(f"stopped after epoch {at.epoch}: no better validation for a while")
+            self.log(f"Stopped early after epoch {at.epoch}: validation did not improve")
         if at.history:
             best = max(at.history, key=lambda entry: entry["value"])
-            self.log(f"best model: epoch {best['epoch']}")
+            self.log(f"Best model: epoch {best['epoch']}")
 
     def _next_stage(self) -> None:
         """Start the second stage; depends on the model alone, so that resuming gives the same."""
@@ -226,7 +226,7 @@ class Session:
         at.stage, at.epoch, at.batch, at.refresh_epoch = stage, self.loop.first_epoch, 0, -1
         if "label_init" in self.settings.stage2.get("model", {}):
             self._start_labels(self.stages[stage])
-        self.log(f"stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
+        self.log(f"Stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
 
     def _take_steps(self) -> None:
         at = self.loop.position
