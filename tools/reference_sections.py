@@ -252,8 +252,9 @@ def _first_line(part: Any, target: str) -> str:
     own = part
     if not (isinstance(part, ModuleType) or inspect.isclass(part) or inspect.isfunction(part)):
         own = type(part)
-        if not own.__module__.startswith("umpteen") or not inspect.getdoc(own):
-            own = importlib.import_module(target.split(":")[0])
+        module = importlib.import_module(target.split(":")[0])
+        if own.__module__ != module.__name__ or not callable(part):
+            own = module  # a value of the module, such as a family of formats
     return plain((inspect.getdoc(own) or "").split("\n\n")[0])
 
 
