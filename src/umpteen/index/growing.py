@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -95,17 +95,27 @@ class GrowingIndex:
             return torch.empty(0, self.width, device=self.device)
         return self._buffer.values[: len(self)]
 
-    def extended(self, vectors: torch.Tensor) -> GrowingIndex:
+    def extended(
+        self, vectors: torch.Tensor, *, prebuilt: LabelIndex | None = None
+    ) -> GrowingIndex:
         """Return a version with more vectors behind the last row.
 
         Args:
             vectors: (M, D).
+            prebuilt: An index of the first of these vectors; only for an empty version.
 
         Returns:
             This version where M is 0.
         """
         if not len(vectors):
             return self
+        if prebuilt is not None and not len(self) and prebuilt.n_labels <= len(vectors):
+            n = prebuilt.n_labels
+            buffer = _Buffer(self.width, self.device).append(
+                0, vectors[:n].to(self.device, torch.float32)
+            )
+            first = replace(self, blocks=(Block(0, prebuilt),), _buffer=buffer)
+            return first.extended(vectors[n:])
         before, total = len(self), len(self) + len(vectors)
         buffer = self._buffer or _Buffer(self.width, self.device)
         buffer = buffer.append(before, vectors.to(self.device, torch.float32))

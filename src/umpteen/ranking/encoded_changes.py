@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,12 +15,15 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.data.labels import join_texts
+from umpteen.extras import installed
+from umpteen.index.base import LabelIndex
+from umpteen.index.growing import APPROXIMATE_ROWS, index_of_block
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.added_labels import added_label_vectors
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.store import ChangeStore, StoreState
-from umpteen.store.vector_cache import Kind, VectorCache, is_save_due
+from umpteen.store.vector_cache import Kind, VectorCache, content_digest, is_save_due
 
 MIN_CACHED = 1024
 """Fewer labels or examples are encoded again at every start."""
@@ -49,8 +56,12 @@ class EncodedChanges:
         self._model = model
         self._cached: dict[Kind, int] = {"labels": 0, "examples": 0}
 
-    def labels(self, state: StoreState, start: int) -> torch.Tensor:
-        """Encode the added labels from a position on: (A, heads * dim)."""
+    def labels(self, state: StoreState, start: int) -> tuple[torch.Tensor, LabelIndex | None]:
+        """Encode the added labels from a position on.
+
+        Returns:
+            (A, heads * dim), and the index of the first of them where one is cached.
+        """
         stored = self._load(state, "labels", start, {"vectors": (self._label_vectors.width,)})
         done = start if stored is None else len(stored["vectors"])
         added = state.added
@@ -59,12 +70,16 @@ class EncodedChanges:
             titles, contents = added.texts[done:], added.contents[done:]
             texts = join_texts(titles, contents, self._encoder.text_config.text)
             parts.append(added_label_vectors(self._encoder.vectors(texts), self._label_vectors))
-        return torch.cat(parts)
+        return torch.cat(parts), None if stored is None else self._load_index(state, "labels", done)
 
     def examples(
         self, store: ChangeStore, state: StoreState, start: int
-    ) -> tuple[torch.Tensor, sp.csr_matrix]:
-        """Encode the stored examples from a position on: vectors and tf-idf rows."""
+    ) -> tuple[torch.Tensor, sp.csr_matrix, LabelIndex | None]:
+        """Encode the stored examples from a position on.
+
+        Returns:
+            Vectors, tf-idf rows, and the index of the first vectors where one is cached.
+        """
         width, n_terms = self._label_vectors.width, self._n_terms
         stored = self._load(state, "examples", start, {"vectors": (width,)})
         done = start if stored is None else len(stored["vectors"])
@@ -74,27 +89,72 @@ class EncodedChanges:
             texts = store.example_texts(state.examples.digests[done:])
             vectors.append(self._encoder.vectors(texts))
             terms.append(self._terms(texts))
-        return torch.cat(vectors), sp.vstack(terms, format="csr")
+        index = None if stored is None else self._load_index(state, "examples", done)
+        return torch.cat(vectors), sp.vstack(terms, format="csr"), index
 
     def save_later(
-        self, state: StoreState, kind: Kind, arrays: Callable[[], Mapping[str, NDArray]], n: int
+        self,
+        state: StoreState,
+        kind: Kind,
+        arrays: Callable[[], Mapping[str, NDArray]],
+        n: int,
+        *,
+        at_start: bool,
     ) -> None:
-        """Write the cache in the background where enough is new.
+        """Write arrays and their index in the background where enough is new.
 
         Args:
             state: What the arrays belong to.
             kind: ``labels`` or ``examples``.
             arrays: Returns them; called on the other thread.
             n: How many rows they have.
+            at_start: Whether the run was just loaded: what had to be encoded then is saved.
         """
-        cache = self._cache
-        if cache is None or n < MIN_CACHED or not is_save_due(self._cached[kind], n):
+        cache, known = self._cache, self._cached[kind]
+        due = n - known >= MIN_CACHED if at_start else is_save_due(known, n)
+        if cache is None or n < MIN_CACHED or not due:
             return
         self._cached[kind] = n
-        work = threading.Thread(
-            target=lambda: cache.save(state, kind, self._model, arrays()), daemon=True
-        )
-        work.start()
+        threading.Thread(
+            target=self._save, args=(cache, state, kind, arrays, n), daemon=True
+        ).start()
+
+    def _save(
+        self,
+        cache: VectorCache,
+        state: StoreState,
+        kind: Kind,
+        arrays: Callable[[], Mapping[str, NDArray]],
+        n: int,
+    ) -> None:
+        made = arrays()
+        if not cache.save(state, kind, self._model, made) or n < APPROXIMATE_ROWS:
+            return
+        place = self._index_folder(cache, state, kind, n)
+        with contextlib.suppress(Exception):  # a cache: built again where it is missing
+            index_of_block(torch.from_numpy(made["vectors"])).save(place)
+            for other in cache.folder.glob(f"{kind}-*.index"):
+                if other != place:
+                    shutil.rmtree(other, ignore_errors=True)
+
+    def _load_index(self, state: StoreState, kind: Kind, n: int) -> LabelIndex | None:
+        if self._cache is None or self._encoder.device.type != "cpu" or not installed("faiss"):
+            return None
+        place = self._index_folder(self._cache, state, kind, n)
+        if not place.is_dir():
+            return None
+        from umpteen.index.faiss_index import FaissIndex
+
+        with contextlib.suppress(Exception):  # damaged: built again
+            found = FaissIndex.load(place)
+            if (found.n_labels, found.dim) == (n, self._label_vectors.width):
+                return found
+        return None
+
+    def _index_folder(self, cache: VectorCache, state: StoreState, kind: Kind, n: int) -> Path:
+        content = f"{self._model} {content_digest(state, kind, n)}"
+        name = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return cache.folder / f"{kind}-{name}.index"
 
     @property
     def _n_terms(self) -> int:

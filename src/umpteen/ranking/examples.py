@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.index.base import VectorSearch
+from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
@@ -62,7 +62,12 @@ class Examples:
         return self.n_trained + self.n_corrections
 
     def extended(
-        self, stored: StoredExamples, vectors: torch.Tensor, terms: sp.csr_matrix
+        self,
+        stored: StoredExamples,
+        vectors: torch.Tensor,
+        terms: sp.csr_matrix,
+        *,
+        prebuilt: LabelIndex | None = None,
     ) -> Examples:
         """Return the examples with more corrections, or with other labels for some of them.
 
@@ -70,6 +75,7 @@ class Examples:
             stored: All corrections of the later moment.
             vectors: (A, heads * dim) of those that are new.
             terms: (A, V) their tf-idf rows.
+            prebuilt: An index of the first of these vectors; only before any correction.
 
         Returns:
             A new version; this one stays as it is.
@@ -85,7 +91,7 @@ class Examples:
             self.trained,
             self.index,
             stored,
-            self.vectors.extended(self.comparable(vectors)),
+            self.vectors.extended(self.comparable(vectors), prebuilt=prebuilt),
             self.terms.extended(terms),
             replaced,
             self.normalize,

@@ -72,9 +72,14 @@ class SnapshotSource:
         added = state.added
         if len(added) == known:
             return before
-        vectors = before.added_vectors.extended(self._encoded.labels(state, known))
+        encoded, prebuilt = self._encoded.labels(state, known)
+        vectors = before.added_vectors.extended(encoded, prebuilt=prebuilt)
         self._encoded.save_later(
-            state, "labels", lambda: {"vectors": vectors.vectors.cpu().numpy()}, len(added)
+            state,
+            "labels",
+            lambda: {"vectors": vectors.vectors.cpu().numpy()},
+            len(added),
+            at_start=not known,
         )
         terms = before.added_terms
         none = np.zeros(len(added), np.int64)
@@ -91,12 +96,12 @@ class SnapshotSource:
         if known == total:
             return replace(examples, stored=state.examples)
         assert self.store is not None
-        vectors, terms = self._encoded.examples(self.store, state, known)
-        extended = examples.extended(state.examples, vectors, terms)
+        vectors, terms, prebuilt = self._encoded.examples(self.store, state, known)
+        extended = examples.extended(state.examples, vectors, terms, prebuilt=prebuilt)
 
         def arrays() -> dict[str, NDArray]:
             own = {"vectors": extended.vectors.vectors.cpu().numpy()}
             return own | padded([block.rows for block in extended.terms.blocks])
 
-        self._encoded.save_later(state, "examples", arrays, total)
+        self._encoded.save_later(state, "examples", arrays, total, at_start=not known)
         return extended
