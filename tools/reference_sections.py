@@ -42,19 +42,22 @@ def settings() -> str:
         for each in dataclasses.fields(kind):
             blocks += _setting(f"{field.name}.", each, inner.get(each.name, ""))
         sections += blocks
-    return "\n\n".join(["## Of the run", *top, *sections])
+    return "\n\n".join(["## The whole run", *top, *sections])
 
 
 def _setting(prefix: str, field: Any, note: str) -> list[str]:
-    from umpteen.config_rules import CHOICES
+    from umpteen.config_rules import CHOICES, RANGES
 
     key = f"{prefix}{field.name}"
     default = field.default
     if default is dataclasses.MISSING:
         default = field.default_factory()
-    facts = [f"Default: `{_toml(default)}`."]
+    facts = [f"Default: `{_toml(default)}`." if default is not None else "Not set by default."]
     if key in CHOICES:
         facts.append("One of " + ", ".join(f"`{choice}`" for choice in CHOICES[key]) + ".")
+    limits = [text for keys, text, _ in RANGES if key in keys]
+    if limits:
+        facts.append(" and ".join(limits).capitalize() + ".")
     return [f"### `{key}`", wrap(plain(note)), wrap(" ".join(facts))]
 
 
@@ -63,7 +66,7 @@ def _toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
-    return {"None": "none", "{}": "{}"}.get(repr(value), repr(value).replace("'", '"'))
+    return repr(value).replace("'", '"')
 
 
 def _attribute_docs(kind: Any) -> dict[str, str]:
@@ -252,8 +255,9 @@ def _first_line(part: Any, target: str) -> str:
     own = part
     if not (isinstance(part, ModuleType) or inspect.isclass(part) or inspect.isfunction(part)):
         own = type(part)
-        if not own.__module__.startswith("umpteen") or not inspect.getdoc(own):
-            own = importlib.import_module(target.split(":")[0])
+        module = importlib.import_module(target.split(":")[0])
+        if own.__module__ != module.__name__ or not callable(part):
+            own = module  # a value of the module, such as a family of formats
     return plain((inspect.getdoc(own) or "").split("\n\n")[0])
 
 

@@ -30,7 +30,7 @@ without_option = click.option(
     "--without",
     multiple=True,
     type=click.Choice([*HEADS, "knn", "lexical"]),
-    help="A part that the head ensemble leaves out.",
+    help="Leave this scorer out of the ensemble.",
 )
 device_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True

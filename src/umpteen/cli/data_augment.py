@@ -35,28 +35,28 @@ HELP = "\n".join(
     type=click.Choice(["added", "only", "sampled"]),
     default="added",
     show_default=True,
-    help="Label rows beside the queries, alone, or as many rows as queries drawn from both.",
+    help="Add label rows, use them alone, or draw as many rows as there are queries from both.",
 )
-@click.option("--share", type=float, default=1.0, show_default=True, help="Of the labels to take.")
+@click.option("--share", type=float, default=1.0, show_default=True, help="Share of the labels.")
 @click.option(
     "--order",
     type=click.Choice(["random", "tail"]),
     default="random",
     show_default=True,
-    help="Which labels a share takes: random ones, or the rarest first.",
+    help="Which labels to use with --share: random ones, or the rarest first.",
 )
 @click.option("--max-positives", type=int, default=1000, show_default=True, metavar="N",
-              help="Leave queries with more labels out of co-occurrence; 0 for none.")  # fmt: skip
+              help="Ignore queries with more labels in co-occurrence; 0 ignores none.")  # fmt: skip
 @click.option("--max-queries", type=int, default=10000, show_default=True, metavar="N",
-              help="Count frequent labels on so many of their queries; 0 for all.")  # fmt: skip
-@click.option("--walk-steps", type=int, default=400, show_default=True, help="Of each walk.")
-@click.option("--restart", type=float, default=0.8, show_default=True, help="Of a walk's steps.")
+              help="Sample this many queries of frequent labels; 0 uses all.")  # fmt: skip
+@click.option("--walk-steps", type=int, default=400, show_default=True, help="Steps of a walk.")
+@click.option("--restart", type=float, default=0.8, show_default=True, help="Restart rate.")
 @click.option("--word-share", type=float, default=0.2, show_default=True,
-              help="Of the words that synonyms replace.")  # fmt: skip
+              help="Share of the words that synonyms replaces.")  # fmt: skip
 @click.option("--validation-share", type=float, default=0.03, show_default=True,
-              help="Of train to hold out where DATA has no validation split.")  # fmt: skip
-@click.option("--seed", type=int, default=17, show_default=True, help="Decides every draw.")
-@click.option("--to", default="jsonl", show_default=True, metavar="FORMAT", help="What to write.")
+              help="Share of train to hold out if DATA has no validation split.")  # fmt: skip
+@click.option("--seed", type=int, default=17, show_default=True, help="Random seed.")
+@click.option("--to", default="jsonl", show_default=True, metavar="FORMAT", help="Format to write.")
 @format_option
 @sentences
 def augment(

@@ -23,11 +23,11 @@ SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10")
 @click.option("--out", default="demo-run", show_default=True, metavar="RUN")
 @sentences
 def demo(out: str) -> None:
-    """Learn to code clinical terms with ICD-10-CM, on the CPU, then answer some questions.
+    """Train on clinical terms and their ICD-10-CM codes, on the CPU, and label three texts.
 
     The terms come from the public-domain tables inside the package simple-icd-10-cm, with some
     everyday names of our own for training. Nothing is downloaded. A second call with the same RUN
-    answers at once.
+    predicts without training.
     """
     predictor = _trained(Path(out))
     for question in QUESTIONS:

@@ -25,7 +25,7 @@ TEXTS_AT_ONCE = 1024
     "-k",
     default=None,
     type=click.IntRange(1),
-    help="Labels per text, 10 by default; at most so many with --threshold, where it is 20.",
+    help="Labels per text: 10 by default; with --threshold the maximum, 20 by default.",
 )
 @click.option("--head", type=click.Choice(ALL_HEADS), help="By default the best.")
 @click.option(
@@ -51,9 +51,10 @@ def predict(
 ) -> None:
     """Predict labels for each line of FILE (or of standard input), one JSON line each.
 
-    A line is a text, or a JSON object with a "text" field, or a "title" and a "content", of which
-    is read what training read. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
-    ..}]}. Scores of the head ensemble are probabilities.
+    A line is a text, or a JSON object with a "text", or with a "title" and a "content". Fields used
+    in training are used here too. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
+    ..}]}. Scores of the ensemble are probabilities. A "note" gives the reason where no label is
+    probable.
     """
     from umpteen.predictor import Predictor
 

@@ -11,19 +11,21 @@ from umpteen.cli._options import device_option, log, sentences
 
 @click.command()
 @click.argument("run")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64))
 @click.option(
-    "--read-token-file", metavar="FILE", help="Ask for the token in FILE, for everything."
+    "--read-token-file", metavar="FILE", help="Require the token in FILE for every request."
 )
-@click.option("--change-token-file", metavar="FILE", help="Ask for the token in FILE, for changes.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name to answer to.")
-@click.option("--batch", default=64, show_default=True, help="Texts answered together.")
-@click.option("--wait-ms", default=2.0, show_default=True, help="A batch's wait for more texts.")
-@click.option("--queue", default=256, show_default=True, help="Texts that may wait.")
-@click.option("--deadline", default=10.0, show_default=True, help="Seconds a request may take.")
-@click.option("--poll", default=1.0, show_default=True, help="Seconds between looks for a new run.")
+@click.option("--change-token-file", metavar="FILE", help="Require the token in FILE for changes.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Accepted host name.")
+@click.option("--batch", default=64, show_default=True, help="Most texts of a batch.")
+@click.option("--wait-ms", default=2.0, show_default=True, help="Wait of a batch for more.")
+@click.option("--queue", default=256, show_default=True, help="Most waiting texts.")
+@click.option("--deadline", default=10.0, show_default=True, help="Seconds per request.")
+@click.option(
+    "--poll", default=1.0, show_default=True, help="Seconds between checks for a new run."
+)
 @device_option
 @sentences
 def serve(
@@ -44,7 +46,7 @@ def serve(
     """Serve RUN over HTTP, with a page at /.
 
     Labels can be changed while it runs, and a new version of RUN takes over without a lost
-    request. Listens on this machine alone unless --host says otherwise.
+    request. Listens on this machine only unless --host is given.
     """
     # Read when torch is imported. Threads that spin while they have nothing to do take the cores
     # from the event loop and from each other: measured, a batch took up to five times as long.

@@ -11,16 +11,16 @@ from umpteen.cli._options import device_option, json_option, log, sentences, wri
 
 @click.command()
 @click.argument("file", metavar="FILE.toml")
-@click.option("--out", required=True, metavar="FOLDER", help="Runs, results, table and plots.")
+@click.option("--out", required=True, metavar="FOLDER", help="Folder of runs, results and plots.")
 @click.option("--path", "places", multiple=True, metavar="NAME=PLACE",
-              help="What stands for {NAME} in the file: data, an encoder. Repeatable.")  # fmt: skip
+              help="Replace {NAME} in the file by PLACE, a path. Repeatable.")  # fmt: skip
 @click.option("--only", multiple=True, metavar="TEXT",
               help="Make only runs with this in their name. Repeatable.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), default=1, metavar="N", show_default=True,
               help="Runs at the same time, on one device.")  # fmt: skip
-@click.option("--draw", is_flag=True, help="Make no runs: table and plots from what is there.")
-@click.option("--list", "listed", is_flag=True, help="Name the runs, make none.")
-@click.option("--all-heads", is_flag=True, help="A line for each head, not only for the best.")
+@click.option("--draw", is_flag=True, help="Draw table and plots from existing results.")
+@click.option("--list", "listed", is_flag=True, help="List the runs without making them.")
+@click.option("--all-heads", is_flag=True, help="One line per head, not the best head only.")
 @device_option
 @json_option
 @sentences

@@ -16,7 +16,7 @@ from umpteen.cli._options import device_option, format_option, log, sentences
 @click.option(
     "--dataset",
     metavar="NAME",
-    help="A well-known data set: its published settings for the preset, its propensities.",
+    help="A public data set: use its published settings and propensity constants.",
 )
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a setting; repeatable."
@@ -25,7 +25,7 @@ from umpteen.cli._options import device_option, format_option, log, sentences
     "--encoder", metavar="NAME", help="bag, convolution, or a Hugging Face folder or hub name."
 )
 @click.option(
-    "--text", type=click.Choice(["title", "all"]), help="Read titles alone, or contents too."
+    "--text", type=click.Choice(["title", "all"]), help="Read titles only, or titles and contents."
 )
 @click.option("--minutes", type=float, metavar="M", help="Train as many epochs as fit this time.")
 @click.option("--resume", is_flag=True, help="Continue the run from its newest checkpoint.")
@@ -53,8 +53,8 @@ def train(
 ) -> None:
     """Train a model on DATA and write a self-contained run folder.
 
-    Without --preset the settings are chosen by the data, and the reasons are printed; without
-    --encoder the frugal one is trained, which needs no download. A run that was stopped or killed
+    Without --preset, settings are chosen from the data. Without --encoder, a bag of token vectors
+    is trained, which needs no download. A run that was stopped or killed
     continues with --resume to the same result. On several GPUs, or several processes: torchrun
     --nproc-per-node N -m umpteen train ...
     """

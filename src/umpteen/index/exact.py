@@ -30,7 +30,7 @@ QUERIES_AT_ONCE = 2048
 
 
 class ExactIndex:
-    """Every query against every label.
+    """Exact search: every query against every label.
 
     Choose it unless it is too slow: it needs no training, misses nothing, and on a GPU serves
     millions of labels. Time is 2 * L * D operations per query; memory is the vectors plus

@@ -20,7 +20,7 @@ ADD_BLOCK = 1 << 16
 
 
 class FaissIndex:
-    """Most of the best labels in a fraction of the time.
+    """Approximate search with faiss: most of the best labels in a fraction of the time.
 
     Choose it when ``ExactIndex`` is too slow and no GPU is at hand; measure what it costs with
     ``umpteen.index.recall``. Memory is that of the vectors (a quarter with "SQ8", less with "PQ").

@@ -36,7 +36,7 @@ class Chunks:
 
 
 class ChunkedEncoder(nn.Module):
-    """Another encoder, for texts longer than it should see at once.
+    """Wrapper that encodes long texts in chunks with another encoder.
 
     A text of n tokens of its own is cut into the fewest chunks of at most ``max_tokens``, of equal
     size but for a token. Each begins and ends with the text's own special tokens and is encoded by

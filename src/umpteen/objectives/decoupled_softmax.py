@@ -10,7 +10,7 @@ from umpteen.types import Positives, ScoreSummary
 
 
 class DecoupledSoftmax:
-    """Each positive competes with the negatives, never with the query's other positives.
+    """Softmax of each positive against the negatives, without the query's other positives.
 
     l(p) = -log( exp(s_p) / (exp(s_p) + sum over negatives of exp(s_n)) )
 

@@ -22,7 +22,7 @@ SMALLEST_SLOPE = 1e-30  # below it (scores of the k-th and next label some 70 ap
 
 
 class SoftTopK:
-    """Each positive wants a place among k; whoever has one safely is left in peace.
+    """Smooth top-k loss: each positive should be among the k best candidates.
 
     p_l = sigmoid(alpha (s_l + t)) with the query's own t such that sum over all l of p_l = k
     l(p) = -log p_p

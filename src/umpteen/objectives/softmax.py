@@ -9,7 +9,7 @@ from umpteen.types import Positives, ScoreSummary
 
 
 class Softmax:
-    """Each positive competes with every candidate, the query's other positives included.
+    """Softmax of each positive against all candidates, the query's other positives included.
 
     l(p) = -log( exp(s_p) / sum over all candidates of exp(s_l) )
 

@@ -14,7 +14,7 @@ from umpteen.types import Positives
 
 
 class Triplet:
-    """Each positive against the query's hardest negatives, and only those that come too close.
+    """Triplet loss of each positive against the hardest negatives within the margin.
 
     l(p) = sum over the m hardest negatives n of u_n max(0, margin + s_n - s_p)
 

@@ -1,4 +1,4 @@
-"""The ``jsonl`` format: one JSON object per query, labels by id or name. Our own favourite.
+"""The ``jsonl`` format: one JSON object per query, labels by id or name.
 
 For data you make yourself. A folder has ``train.jsonl`` and, as you like, ``validation.jsonl``,
 ``test.jsonl`` and ``labels.jsonl``; a single file is a train split. Holds everything a data set

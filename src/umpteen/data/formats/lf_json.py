@@ -1,4 +1,4 @@
-"""The ``lf-json`` format: trn, tst and lbl files of JSON lines, as much public data has it.
+"""The ``lf-json`` format: trn, tst and lbl files of JSON lines, as in many public benchmarks.
 
 To exchange data with other software of the field. Fields are ``uid, title, content`` and, for
 queries, ``target_ind`` (label rows, counted from 0 in the order of lbl) and ``target_rel``. Holds

@@ -17,7 +17,7 @@ from umpteen.types import Ragged
 
 
 class ConvolutionEncoder(nn.Module):
-    """Token vectors seen through windows of several widths, which then attend to each other.
+    """Convolutions of several widths over token vectors, followed by attention.
 
     For each token position: one view per window width (a 1-d convolution). The views of a position
     attend to each other, are pooled over the text by their maximum, mixed, and added to the plain
