@@ -102,7 +102,8 @@ def tiny_run(tiny_data, tmp_path_factory) -> Path:
     from small_runs import fit
 
     run = tmp_path_factory.mktemp("tiny-run") / "run"
-    fit(tiny_data, run, "validation.share=0.4", "ensemble.min_queries=5", "train.epochs=6")
+    ensemble = ("ensemble.enabled=auto", "ensemble.min_queries=5")
+    fit(tiny_data, run, "validation.share=0.4", "train.epochs=6", *ensemble)
     return run
 
 

@@ -33,13 +33,13 @@ def test_faiss_is_built_used_and_taken_away_again(umpteen_command, run):
     rows = measured(umpteen_command("index", run, "--kind", "faiss", "--factory", "Flat", "--json"))
     assert all(row["recall"] == pytest.approx(100) for row in rows)
     model = umpteen.Predictor.load(run)
-    assert type(model.index("dual")).__name__ == "FaissIndex"
+    assert type(model.label_vectors.index("dual")).__name__ == "FaissIndex"
     assert model.predict("red apple", 5).ids == before.ids
     answered = umpteen_command("predict", run, "-k", "5", stdin="red apple\n")
     labels = json.loads(answered.stdout)["labels"]
     assert [label["id"] for label in labels] == before.ids[0]
     measured(umpteen_command("index", run, "--kind", "exact", "--json"))
-    assert type(umpteen.Predictor.load(run).index("dual")).__name__ == "ExactIndex"
+    assert type(umpteen.Predictor.load(run).label_vectors.index("dual")).__name__ == "ExactIndex"
     assert not (run / "index").exists()
 
 
@@ -58,8 +58,8 @@ def test_one_head_alone_can_be_indexed(umpteen_command, run):
         "classifier"
     ]
     model = umpteen.Predictor.load(run)
-    assert type(model.index("classifier")).__name__ == "FaissIndex"
-    assert type(model.index("dual")).__name__ == "ExactIndex"
+    assert type(model.label_vectors.index("classifier")).__name__ == "FaissIndex"
+    assert type(model.label_vectors.index("dual")).__name__ == "ExactIndex"
 
 
 def test_an_index_that_cannot_be_built_leaves_the_old_one(umpteen_command, fails, run):
@@ -67,7 +67,7 @@ def test_an_index_that_cannot_be_built_leaves_the_old_one(umpteen_command, fails
     flags = ["--kind", "faiss", "--factory"]
     measured(umpteen_command("index", run, *flags, "Flat", "--json"))
     fails(umpteen_command("index", run, *flags, "NoSuchThing99"))
-    assert type(umpteen.Predictor.load(run).index("dual")).__name__ == "FaissIndex"
+    assert type(umpteen.Predictor.load(run).label_vectors.index("dual")).__name__ == "FaissIndex"
     assert sorted(place.name for place in (run / "index").iterdir()) == [
         "classifier",
         "combined",

@@ -13,9 +13,9 @@ def test_a_run_says_what_it_does_and_what_comes_next(umpteen_command, tiny_data_
     made = umpteen_command("train", tiny_data_folder, "--out", run, "--device", "cpu", *FLAGS)
     assert made.exit_code == 0, made.stderr
     assert made.stdout == ""
-    assert "60 queries, 40 labels" in made.stderr
+    assert "60 training texts, 40 labels" in made.stderr
     assert "best so far" in made.stderr
-    assert f"next: umpteen evaluate {run}" in made.stderr
+    assert f"Next: umpteen evaluate {run}" in made.stderr
     settings = json.loads((run / "config.json").read_text())["config"]
     assert settings["train"]["epochs"] == 4
     assert settings["encoder"]["name"] == "bag"
@@ -30,7 +30,7 @@ def test_without_a_test_split_what_comes_next_is_to_predict(
     flags = (*FLAGS, "--set=train.epochs=1")
     made = umpteen_command("train", data, "--out", run, "--device", "cpu", *flags)
     assert made.exit_code == 0, made.stderr
-    assert f"next: umpteen predict {run}" in made.stderr
+    assert f"Next: umpteen predict {run}" in made.stderr
 
 
 def test_without_a_preset_the_reasons_are_said(umpteen_command, tiny_data_folder, tmp_path):

@@ -26,7 +26,7 @@ PATIENCE = 180
 @pytest.fixture(scope="session")
 def served_run(tiny_data, tmp_path_factory):
     run = tmp_path_factory.mktemp("served") / "run"
-    fit(tiny_data, run, "ensemble.min_queries=5")
+    fit(tiny_data, run, "ensemble.enabled=auto", "ensemble.min_queries=5")
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
     return run
 

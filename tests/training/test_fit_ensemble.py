@@ -19,7 +19,8 @@ from umpteen.training import fit_ensemble
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
 from umpteen.training.prepare import training_splits
 
-HELD_OUT = ("validation.share=0.4", "ensemble.min_queries=5")
+ENSEMBLE = "ensemble.enabled=auto"
+HELD_OUT = ("validation.share=0.4", "ensemble.min_queries=5", ENSEMBLE)
 NOVEL = "quite another lantern text"
 
 
@@ -123,7 +124,7 @@ def test_the_log_has_the_calibration_error_and_warns_of_a_large_one(run, tiny_da
 def small_run(tiny_data, tmp_path_factory):
     """Too few texts are held out: the ensemble is cross-validated on the training texts."""
     place = tmp_path_factory.mktemp("small") / "run"
-    fit(tiny_data, place, "train.epochs=2")
+    fit(tiny_data, place, "train.epochs=2", ENSEMBLE)
     return place
 
 
@@ -143,7 +144,7 @@ def test_few_held_out_texts_mean_cross_validation(small_run, tmp_path):
 def test_very_few_texts_mean_prior_weights(tiny_data, tmp_path):
     split = tiny_data["train"].select(np.arange(12))
     data = dataclasses.replace(tiny_data, splits={"train": split})
-    model = fit(data, tmp_path / "run", "train.epochs=2", "validation.share=0")
+    model = fit(data, tmp_path / "run", "train.epochs=2", "validation.share=0", ENSEMBLE)
     assert "prior weights" in model.ensemble.fitted_on
     assert model.ensemble.variants[0].validation == {}
     check_works(model)
@@ -152,7 +153,7 @@ def test_very_few_texts_mean_prior_weights(tiny_data, tmp_path):
 def test_prior_weights_find_texts_without_evidence(tiny_data, tmp_path):
     split = tiny_data["train"].select(np.arange(15))
     data = dataclasses.replace(tiny_data, splits={"train": split})
-    model = fit(data, tmp_path / "run", "train.epochs=2", "validation.share=0")
+    model = fit(data, tmp_path / "run", "train.epochs=2", "validation.share=0", ENSEMBLE)
     assert np.isfinite(model.ensemble.similarity_floor)
     top = model.predict(["zzzz qqqq", split.titles[0]], 3)
     assert top.notes[0] is not None

@@ -262,7 +262,7 @@ def test_a_wish_to_stop_in_the_last_step_of_a_stage_is_granted(whole, tiny_data,
 
 def test_a_wish_to_stop_in_the_very_last_step_is_granted_too(tiny_data, tmp_path):
     run = tmp_path / "run"
-    changes = ("train.epochs=1", "ensemble.min_queries=5")
+    changes = ("train.epochs=1", "ensemble.enabled=auto", "ensemble.min_queries=5")
     with pytest.raises(KeyboardInterrupt):
         fit(tiny_data, run, *changes, reporters=[Signal(2)])
     assert len(steps(run)) == 2

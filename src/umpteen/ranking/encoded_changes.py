@@ -115,9 +115,10 @@ class EncodedChanges:
         if cache is None or n < MIN_CACHED or not due:
             return
         self._cached[kind] = n
-        threading.Thread(
-            target=self._save, args=(cache, state, kind, arrays, n), daemon=True
-        ).start()
+        work = threading.Thread(
+            target=lambda: self._save(cache, state, kind, arrays, n), daemon=True
+        )
+        work.start()
 
     def _save(
         self,

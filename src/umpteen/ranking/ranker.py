@@ -273,8 +273,8 @@ def _joined(blocks: list[TopK], k: int, snapshot: Snapshot) -> TopK:
         return TopK(np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), snapshot.labels)
     if len(blocks) == 1:
         return blocks[0]
-    told = [block.explanations for block in blocks]
-    explained = [each for each in told if isinstance(each, Explanations)]
+    explanations = [block.explanations for block in blocks]
+    explained = [each for each in explanations if isinstance(each, Explanations)]
     return TopK(
         np.concatenate([block.rows for block in blocks]),
         np.concatenate([block.scores for block in blocks]),

@@ -54,7 +54,7 @@ class TrainedExamples:
         return self._copied("inverted_terms", self.inverted_terms, device)
 
     def targets_on(self, device: torch.device) -> DeviceMatrix:
-        """The labels of all texts on a device; copied there once."""
+        """Return the labels of all texts on a device; copied there once."""
         return self._copied("targets", self.targets, device)
 
     def _copied(self, name: str, matrix: sp.csr_matrix, device: torch.device) -> DeviceMatrix:
