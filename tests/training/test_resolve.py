@@ -64,18 +64,15 @@ def few_queries(n=600):
     return Dataset.from_lists(texts, [[row % 7, 10 + row % 11] for row in range(n)])
 
 
-def test_few_queries_are_held_out_in_number_for_a_fused_answer():
+def test_few_queries_are_held_out_in_number_for_an_ensemble():
     data = few_queries()
     found = resolved(data)
     assert len(training_splits(data, found.config)["validation"]) == 60
     assert any(line.startswith("validation.share 0.1: 60 of 600") for line in found.reasons)
 
 
-@pytest.mark.parametrize(
-    "told", [{"preset": "unidec-frugal"}, {"overrides": ["ensemble.enabled=off"]}]
-)
-def test_presets_and_runs_without_a_fused_answer_hold_out_as_ever(user_keys):
-    assert resolved(few_queries(), **user_keys).config.validation.share == 0.03
+def test_a_preset_keeps_its_own_share():
+    assert resolved(few_queries(), preset="unidec-frugal").config.validation.share == 0.03
 
 
 def test_reasons_are_said_and_kept_with_the_run(tiny_data, tmp_path):

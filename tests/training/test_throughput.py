@@ -12,39 +12,41 @@ from umpteen.training.run import train
 from umpteen.training.throughput import Throughput, epochs_within, measure_throughput, within_budget
 
 CONFIG = load_config("unidec-frugal")  # 30 epochs, a refresh every 5, a validation every epoch
-PACE = Throughput(step=0.1, steps=50, refresh=10.0, validation=1.0)  # 5 + 2 + 1 seconds an epoch
+MEASURED = Throughput(
+    step=0.1, steps=50, refresh=10.0, validation=1.0
+)  # 5 + 2 + 1 seconds an epoch
 
 
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(-3.0, 1), (1.0, 1), (15.9, 1), (16.1, 2), (80.1, 10), (1e6, 30)]
 )
 def test_epochs_are_those_that_fit(seconds, expected):
-    assert epochs_within(PACE, CONFIG, seconds) == expected
+    assert epochs_within(MEASURED, CONFIG, seconds) == expected
 
 
 def test_time_that_is_gone_and_time_for_the_fused_answer_are_set_aside():
     ensemble = dataclasses.replace(CONFIG.ensemble, seconds=30.0)
     config = dataclasses.replace(CONFIG, ensemble=ensemble)
     # 0.95 * 300 - 45 - 30 = 210 seconds for epochs of 8
-    found, reason = within_budget(config, PACE, minutes=5.0, spent=45.0)
+    found, reason = within_budget(config, MEASURED, minutes=5.0, spent=45.0)
     assert found.train.epochs == 26
     assert reason.startswith("train.epochs 26: 100 ms a step, 50 steps an epoch")
     off = dataclasses.replace(config, ensemble=dataclasses.replace(ensemble, enabled="off"))
-    assert within_budget(off, PACE, minutes=5.0, spent=45.0)[0].train.epochs == 30
+    assert within_budget(off, MEASURED, minutes=5.0, spent=45.0)[0].train.epochs == 30
 
 
 def test_the_fused_answer_gets_what_all_the_epochs_leave_over():
     ensemble = dataclasses.replace(CONFIG.ensemble, seconds=30.0)
     config = dataclasses.replace(CONFIG, ensemble=ensemble)
     # 0.95 * 600 - 45 = 525 seconds; 30 epochs of 8 leave 285
-    found, reason = within_budget(config, PACE, minutes=10.0, spent=45.0)
+    found, reason = within_budget(config, MEASURED, minutes=10.0, spent=45.0)
     assert (found.train.epochs, found.ensemble.seconds) == (30, pytest.approx(285.0))
     assert "285 s kept for the ensemble" in reason
     user_keys, _ = within_budget(
-        config, PACE, minutes=10.0, spent=45.0, user_keys={"ensemble.seconds"}
+        config, MEASURED, minutes=10.0, spent=45.0, user_keys={"ensemble.seconds"}
     )
     assert user_keys.ensemble.seconds == 30.0
-    short, _ = within_budget(config, PACE, minutes=5.0, spent=45.0)
+    short, _ = within_budget(config, MEASURED, minutes=5.0, spent=45.0)
     assert short.ensemble.seconds == 30.0
 
 

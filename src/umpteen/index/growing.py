@@ -180,11 +180,11 @@ def index_of_block(vectors: torch.Tensor) -> LabelIndex:
         return ExactIndex(vectors)
     from umpteen.index.faiss_index import FaissIndex
 
-    n_lists = 2 ** round(np.log2(2 * np.sqrt(len(vectors))))
+    n_lists = 2 ** int(np.log2(2 * np.sqrt(len(vectors))))
     return FaissIndex.build(
         vectors,
         factory=f"IVF{n_lists},Flat",
         nprobe=PROBES,
-        training_sample=min(len(vectors), 32 * n_lists),
+        training_sample=40 * n_lists,  # as many as faiss asks for
         iterations=4,
     )
