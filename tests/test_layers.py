@@ -18,7 +18,8 @@ LAYERS = (
     {"model"},
     {"ranking"},
     {
-        "build", "choosing", "client", "evaluation", "known_datasets", "plan", "predictor",
+        "build", "choosing", "client", "evaluation", "known_datasets", "label_indexes", "plan",
+        "predictor",
         "report", "runs", "scoring", "study", "training",
     },
     {"cli", "serving", "__main__"},

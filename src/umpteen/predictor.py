@@ -16,33 +16,27 @@ from umpteen.compute.precision import choose_device
 from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import prepare
-from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError
-from umpteen.files import atomic_folder, read_json
+from umpteen.errors import ConfigError, DataError, RunError
+from umpteen.files import atomic_folder
 from umpteen.head_names import ENSEMBLE
-from umpteen.index import INDEXES
-from umpteen.index.base import VectorSearch
-from umpteen.index.growing import GrowingIndex
+from umpteen.label_indexes import load_label_indexes
 from umpteen.model.model import Model, place_model
 from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.ranking.examples import Examples
 from umpteen.ranking.explanations import Explanations
-from umpteen.ranking.growing_rows import GrowingRows
+from umpteen.ranking.initial_snapshot import initial_snapshot
 from umpteen.ranking.label_vectors import LabelVectors
-from umpteen.ranking.lexical.added_labels import AddedTerms
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.snapshot_source import SnapshotSource
-from umpteen.ranking.storage import StoredEnsemble, exact_examples, load_ensemble
+from umpteen.ranking.storage import StoredEnsemble, load_ensemble
 from umpteen.ranking.thresholds import thresholds_of_labels
-from umpteen.registry import resolve
 from umpteen.runs import UNTRAINED, RunFolder
 from umpteen.store import ChangeStore, NewLabel
-from umpteen.store.state import Examples as StoredExamples
 from umpteen.store.vector_cache import VectorCache
 from umpteen.types import TopK
 
@@ -143,7 +137,7 @@ class Predictor:
         predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
         best = model_folder == folder.model("best")
         if with_indexes and best:
-            predictor._use_indexes(folder, model_folder)
+            load_label_indexes(folder, model_folder.name, predictor.label_vectors)
         stored = None
         if with_ensemble and best:
             again = f"umpteen fit-ensemble {folder.path} DATA"
@@ -415,31 +409,12 @@ class Predictor:
 
     def _snapshots(self, stored: StoredEnsemble | None) -> SnapshotSource:
         """Make the snapshot without changes, and what keeps it up to date."""
-        device, width = self.encoder.device, self.label_vectors.width
-        vectorizer = None if stored is None else stored.vectorizer
-        trained = None if stored is None else stored.examples
+        counts = self.label_counts if stored is None else stored.label_counts
         normalize = not self.model.normalize
-        index: VectorSearch | None = None if stored is None else stored.example_index
-        if trained is not None and index is None:
-            index = exact_examples(trained.vectors, device, normalize=normalize)
-        n_terms = 0 if vectorizer is None else vectorizer.size
-        examples = Examples(
-            trained,
-            index,
-            StoredExamples.empty(),
-            GrowingIndex(width, device),
-            GrowingRows(n_terms),
-            normalize=normalize,
+        snapshot = initial_snapshot(
+            self.labels, counts, self.label_vectors, stored, normalize=normalize
         )
-        snapshot = Snapshot(
-            self.labels,
-            len(self.labels),
-            self.label_counts if stored is None else stored.label_counts,
-            None,
-            GrowingIndex(width, device),
-            None if vectorizer is None else AddedTerms(vectorizer),
-            examples,
-        )
+        vectorizer = None if stored is None else stored.vectorizer
         cache = None if self.folder is None else VectorCache(self.folder)
         encoded = EncodedChanges(
             self.encoder, self.label_vectors, vectorizer, cache=cache, model=self._cache_key(stored)
@@ -451,23 +426,6 @@ class Predictor:
         if stored is None or stored.vectorizer is None:
             return self._model_key
         return f"{self._model_key} {stored.vectorizer.fingerprint}"
-
-    def _use_indexes(self, folder: RunFolder, model_folder: Path) -> None:
-        for head in self.vector_heads:
-            place = folder.index / head
-            if not place.is_dir():
-                continue
-            about = read_json(place / "about.json", error=RunError)
-            again = f"build it again with: umpteen index {folder.path}"
-            if not isinstance(about, dict) or not {"model", "kind"} <= set(about):
-                raise RunError(f"{place / 'about.json'} is damaged; {again}")
-            if about["model"] != model_folder.name:
-                raise LabelMismatch(
-                    f"{place} was built for the model {about['model']}, the run now uses "
-                    f"{model_folder.name}; {again}"
-                )
-            kind = resolve(INDEXES, about["kind"], kind="index")
-            self.label_vectors.use_index(head, kind.load(place / "index"))
 
 
 def _check_threshold(threshold: float | str) -> None:

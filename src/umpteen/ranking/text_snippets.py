@@ -1,4 +1,4 @@
-"""The beginnings of many texts in one array of bytes, to be shown beside predictions."""
+"""Shortened copies of many texts in one array of bytes, to be shown with predictions."""
 
 from __future__ import annotations
 

@@ -151,13 +151,13 @@ def descend(
     counts = np.diff(pattern.indptr)
     owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(device)
     scale = matrix.squares().add_(decay).pow_(-0.25)
-    eigenvalues, settled = largest_eigenvalues(matrix, owner, len(counts), scale)
+    eigenvalues, converged = largest_eigenvalues(matrix, owner, len(counts), scale)
     # Half the eigenvalue bounds the curvature of softmax; 0.55 covers the estimate from below.
     size = scale**2 / (decay * scale**2 + 0.55 * eigenvalues[owner])
     first = torch.from_numpy(start.copy()).to(device)
     weights, ended = _accelerated(objective, first, size, steps, until)
     taken, initial_loss, loss, stopped_by = ended
-    return DescentResult(weights.cpu().numpy(), taken, initial_loss, loss, stopped_by, settled)
+    return DescentResult(weights.cpu().numpy(), taken, initial_loss, loss, stopped_by, converged)
 
 
 def _accelerated(
@@ -218,11 +218,11 @@ def largest_eigenvalues(
         return zeros.index_add_(0, owner, values * values).sqrt_()
 
     found = lengths(vector)
-    settled = False
+    converged = False
     for _ in range(POWER_STEPS):
         before = found
         vector = vector / lengths(vector).clamp_min(1e-20)[owner]
         vector = scale * matrix.transposed_times(matrix.times(scale * vector))
         found = lengths(vector)
-        settled = bool(((found - before).abs() <= POWER_TOLERANCE * found).all())
-    return found, settled
+        converged = bool(((found - before).abs() <= POWER_TOLERANCE * found).all())
+    return found, converged
