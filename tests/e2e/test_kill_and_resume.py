@@ -120,7 +120,7 @@ def test_a_stopped_run_saves_says_how_to_continue_and_does(
     run = tmp_path / "run"
     data = tiny_data_folder
     assert nursery.train(data, run, signal=int(number), signal_at=third) == 130
-    assert "continue with --resume" in nursery.said
+    assert "with --resume" in nursery.said
     assert "Traceback" not in nursery.said
     taken = len(steps(run))
     assert 3 <= taken < 8

@@ -93,7 +93,7 @@ class TestWithFaiss:
             FaissIndex.build(VECTORS, factory="IFV16")
 
     def test_more_lists_than_labels_is_refused(self):
-        with pytest.raises(ConfigError, match="1024 lists, there are 700 labels"):
+        with pytest.raises(ConfigError, match="1024 lists, but there are 700 labels"):
             FaissIndex.build(VECTORS, factory="IVF1024,Flat")
 
     def test_codes_that_cannot_be_trained_are_refused(self):

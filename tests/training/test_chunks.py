@@ -44,7 +44,7 @@ def test_prediction_and_evaluation_read_all_chunks(tiny_data, tmp_path):
     assert isinstance(predictor.model.encoder, ChunkedEncoder)
     assert predictor.text_config.max_tokens == 15
     texts = tiny_data["test"].texts("all")
-    tokens = encode(texts, predictor.tokenizer, max_tokens=15)
+    tokens = encode(texts, predictor.encoder.tokenizer, max_tokens=15)
     assert np.diff(tokens.offsets).max() > 5  # or this would test nothing
     inner = predictor.model.encoder.inner
     lengths = np.diff(tokens.offsets)
@@ -58,7 +58,7 @@ def test_prediction_and_evaluation_read_all_chunks(tiny_data, tmp_path):
         expected = predictor.model.search_vectors(mean)[0]
     torch.testing.assert_close(predictor.vectors(texts)[row], expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(predictor.vectors([texts[row]])[0], expected, rtol=1e-4, atol=1e-5)
-    stored = tokenize(texts, predictor.tokenizer, max_tokens=15, folder=tmp_path / "tokens")
+    stored = tokenize(texts, predictor.encoder.tokenizer, max_tokens=15, folder=tmp_path / "tokens")
     both = [evaluate(predictor, tiny_data, tokens=t).heads["combined"] for t in (None, stored)]
     assert both[0].values == both[1].values
     settings = json.loads((run / "config.json").read_text())["config"]["data"]

@@ -251,7 +251,7 @@ def test_validations_share_a_tokenizer(tiny_data, tmp_path, monkeypatch):
     seen = []
 
     def noted(predictor, *given, **options):
-        seen.append(predictor.tokenizer)
+        seen.append(predictor.encoder.tokenizer)
         return umpteen.evaluate(predictor, *given, **options)
 
     monkeypatch.setattr(selection, "evaluate", noted)

@@ -260,13 +260,13 @@ def test_a_wish_to_stop_in_the_last_step_of_a_stage_is_granted(whole, tiny_data,
     assert outcome(run) == expected
 
 
-def test_a_wish_to_stop_in_the_very_last_step_is_granted_too(tiny_data, tmp_path):
+def test_a_stop_in_the_very_last_step_counts_too(tiny_data, tmp_path):
     run = tmp_path / "run"
     changes = ("train.epochs=1", "ensemble.enabled=auto", "ensemble.min_queries=5")
     with pytest.raises(KeyboardInterrupt):
         fit(tiny_data, run, *changes, reporters=[Signal(2)])
     assert len(steps(run)) == 2
-    assert not (run / "answers").exists()
+    assert not (run / "ensemble").exists()
     fit(tiny_data, run, resume=True)
     assert len(steps(run)) == 2
-    assert (run / "answers" / "recipe.json").is_file()
+    assert (run / "ensemble" / "ensemble.json").is_file()
