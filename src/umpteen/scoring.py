@@ -26,7 +26,7 @@ from umpteen.metrics.propensity import inverse_propensities
 from umpteen.types import TopK
 
 """The metrics of a report when none are named."""
-TIE_RULE = "equal scores: the smaller label row first"
+TIE_RULE = "ties: the smaller label row first"
 BIN_K = 5
 MAX_PLACES = 1 << 29
 """The largest queries times longest line that is read into memory (6 GB)."""

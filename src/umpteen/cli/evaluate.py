@@ -10,11 +10,15 @@ from umpteen.cli._options import (
     format_option,
     json_option,
     log,
+    plural,
     sentences,
     without_option,
     write_json,
     write_table,
 )
+
+MIN_TEXTS = 50
+"""Fewer texts say little about calibration: no warning is printed."""
 
 
 @click.command()
@@ -78,15 +82,13 @@ def evaluate(
             f"{auto['micro_f1']:.2f}, macro-F1 {auto['macro_f1']:.2f}, "
             f"{auto['labels_per_query']:.1f} labels per text; calibration error {error:.2f} points"
         )
-        if error > MAX_CALIBRATION_ERROR:
+        if error > MAX_CALIBRATION_ERROR and first.n >= MIN_TEXTS:
             log(f"warning: probabilities are off by {error:.1f} points on average on this data")
     if result.unknown_labels:
-        log(
-            f"{result.unknown_labels:,} labels of the data are unknown to the run; they count as "
-            "misses"
-        )
+        unknown = plural(result.unknown_labels, "label")
+        log(f"{unknown} of the data not known to the run, counted as misses")
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
     log(
-        f"{first.n:,} texts; propensity A {a:g}, B {b:g}; "
-        f"{first.n_filters:,} filter pairs; search: {', '.join(searches)}; {TIE_RULE}"
+        f"{plural(first.n, 'text')}; propensity A {a:g}, B {b:g}; "
+        f"{plural(first.n_filters, 'filter pair')}; search: {', '.join(searches)}; {TIE_RULE}"
     )
