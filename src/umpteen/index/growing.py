@@ -22,7 +22,7 @@ LEVEL_RATIO = 8
 APPROXIMATE_ROWS = 8192
 """From this size on a block is searched approximately on a CPU, where faiss is installed."""
 
-PROBES = 16
+PROBES = 8
 """Lists of a block that a search looks into."""
 
 BuildBlock = Callable[[torch.Tensor], LabelIndex]

@@ -209,7 +209,7 @@ def _vector_proposals(
     top = first.label_vectors.search(
         head,
         queries.vectors,
-        min(depth * len(own), snapshot.n_labels),
+        min(depth, snapshot.n_labels),
         snapshot.added_vectors,
         allowed=allowed,
         candidates=True,

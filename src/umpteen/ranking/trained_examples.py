@@ -20,7 +20,7 @@ from umpteen.ranking.text_snippets import TextSnippets
 
 MANY_TEXTS = 20_000
 """Above this many texts the inverted index is pruned."""
-MAX_POSTINGS = 2000
+MAX_POSTINGS = 1000
 """Texts of a term that a pruned index keeps: a term of more texts says little about any of them."""
 _TARGETS = ("targets_indices", "targets_indptr")
 _TERMS = ("terms_data", "terms_indices", "terms_indptr")

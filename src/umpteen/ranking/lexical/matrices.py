@@ -17,6 +17,10 @@ def row_numbers(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
+SORT_FACTOR = 32
+"""Columns for each value above which sorting the values is faster than a dense row."""
+
+
 @dataclass(frozen=True)
 class SparseRows:
     """The arrays of a CSR matrix alone: scipy checks each matrix, which takes longer than one text.
@@ -45,10 +49,15 @@ class SparseRows:
         cls, columns: NDArray[np.int64], values: NDArray[np.floating], n_columns: int
     ) -> SparseRows:
         """Add up the values of each column of a single row."""
-        sums = np.bincount(columns, values, minlength=n_columns)
-        found = np.flatnonzero(sums)
+        if SORT_FACTOR * len(columns) < n_columns:
+            found, places = np.unique(columns, return_inverse=True)
+            sums = np.bincount(places, values, minlength=len(found))
+        else:
+            sums = np.bincount(columns, values, minlength=n_columns)
+            found = np.flatnonzero(sums)
+            sums = sums[found]
         indptr = np.array([0, len(found)], np.int64)
-        return cls(sums[found].astype(np.float32), found, indptr, (1, n_columns))
+        return cls(sums.astype(np.float32), found, indptr, (1, n_columns))
 
 
 def row_product(row: sp.csr_matrix, weights: sp.csr_matrix) -> SparseRows:
