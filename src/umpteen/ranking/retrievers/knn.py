@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Self
 
@@ -35,9 +36,9 @@ class _VotingRetriever(Retriever):
     def save(self, folder: Path) -> None:
         """Write nothing: examples are stored once, and the settings with the ensemble."""
 
+    @abstractmethod
     def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
         """Find the k nearest examples of each text."""
-        raise NotImplementedError
 
     def nearest_once(self, queries: Queries, snapshot: Snapshot) -> TopK:
         """Find the neighbours that vote; computed once for a request."""
