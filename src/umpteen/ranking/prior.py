@@ -1,8 +1,8 @@
 """Prior weights and calibration: what the ensemble uses before any validation query.
 
-The tables hold typical values of fits on public data sets. Each feature has a mean, a scale and a
-weight; the weight belongs to the standardized feature (value - mean) / scale. The order of the
-features is that of ``features.columns``.
+The values are set by hand, not fitted, and were checked on two data sets only (debtags and
+MDN-SeeAlso). Each feature has a mean, a scale and a weight; the weight belongs to the standardized
+feature (value - mean) / scale. The order of the features is that of ``features.columns``.
 """
 
 from __future__ import annotations

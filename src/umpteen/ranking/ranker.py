@@ -110,7 +110,7 @@ class EnsembleRanker:
                 n_train=self.model.n_train,
                 threshold=min((own.threshold, *own.group_thresholds)),
             )
-        corrected = _in_rows(snapshot.examples.corrected_labels(queries.texts), found)
+        corrected = _in_rows(_corrected_labels(queries, snapshot), found)
         if corrected is not None:
             probabilities, scores = apply_corrections(probabilities, scores, corrected)
         places = top_k(scores, found.rows, k)
@@ -152,7 +152,7 @@ class EnsembleRanker:
             for name in names
             if not isinstance(self.retrievers[name], VectorRetriever)
         ]
-        corrected = snapshot.examples.corrected_labels(queries.texts)
+        corrected = _corrected_labels(queries, snapshot)
         proposed.append(torch.from_numpy(corrected).to(device))
         lists = [rows for rows in proposed if rows is not None]
         if allowed is not None:
@@ -182,6 +182,15 @@ class EnsembleRanker:
             return TEXTS_AT_ONCE[kind]
         columns = max(1, snapshot.n_labels, len(snapshot.examples))
         return max(1, min(TEXTS_AT_ONCE[kind], SCRATCH_BYTES // (4 * columns)))
+
+
+def _corrected_labels(queries: Queries, snapshot: Snapshot) -> NDArray[np.int64]:
+    """(B, width) labels of texts that are stored as corrections; looked up once for a request."""
+    return queries.once(
+        "corrected labels",
+        lambda: snapshot.examples.corrected_labels(queries.texts),
+        snapshot=snapshot,
+    )
 
 
 def counts_of(rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
