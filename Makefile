@@ -1,5 +1,5 @@
 # demo: install and try it · test: every test · check: lint and types · fix: format · bench: tables
-# docs: the documentation as a site
+# docs: the documentation as a site · lock: hashes of packages · sbom: bill of materials
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
@@ -7,7 +7,7 @@ PYTHON ?= python3
 # fetched while building.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-build-isolation -c constraints.txt
 
-.PHONY: demo test check fix bench docs install-demo install-dev wheel clean
+.PHONY: demo test check fix bench docs install-demo install-dev wheel lock sbom clean
 
 demo: install-demo
 	$(BIN)/umpteen demo --out demo-run
@@ -24,11 +24,11 @@ fix: install-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Other benchmarks take data that is not part of the project; see docs/results.md.
+# Other benchmarks take data that is not part of the project; see bench/README.md.
 bench: install-dev
-	$(BIN)/python bench/token_store.py
-	$(BIN)/python bench/score_speed.py
-	$(BIN)/python bench/index_recall.py
+	$(BIN)/python -m bench training tokens
+	$(BIN)/python -m bench training metrics
+	$(BIN)/python -m bench search indexes
 
 # Reads the code, so that the reference is up to date; a broken link is an error.
 docs: install-dev $(VENV)/docs-installed
@@ -38,6 +38,17 @@ docs: install-dev $(VENV)/docs-installed
 
 wheel: install-dev
 	$(BIN)/python -m build --wheel --no-isolation
+
+# What pip takes for the constraints, with the SHA-256 of each file. "===": no local builds.
+lock: install-dev
+	sed 's/==/===/' constraints.txt > $(VENV)/exact.txt
+	$(PIP) -c $(VENV)/exact.txt --dry-run --ignore-installed --report $(VENV)/lock-report.json '.[dev,docs]'
+	$(BIN)/python tools/lock.py $(VENV)/lock-report.json > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+sbom: install-dev
+	$(BIN)/python tools/sbom.py > sbom.json
+	@echo "The bill of materials is in sbom.json." >&2
 
 install-demo: $(VENV)/demo-installed
 install-dev: $(VENV)/dev-installed
@@ -51,7 +62,9 @@ $(VENV)/demo-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(PIP) -e '.[demo]'
 	touch $@
 
+# LOCKED=1 make ...: only files whose hashes are in requirements.lock (Linux, x86_64).
 $(VENV)/dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	$(if $(LOCKED),$(BIN)/pip install --quiet --require-hashes -r requirements.lock)
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/demo-installed
 

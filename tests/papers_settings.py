@@ -41,26 +41,30 @@ DEXML = {
     "train.schedule": "linear",
     "model.normalize": True,
     "model.dual_temperature": 0.05,
+    "model.projection": "none",  # [DC]: bottleneck_dim 0
 }
 # [DC], LF-AmazonTitles-1.3M and LF-Wikipedia-500K: vectors as they are.
 FREE = {"model.normalize": False, "model.dual_temperature": 1.0}
 NGAME = {
     # [NC], all data: no decay is stated; 100 steps of warm-up, then a line.
     "model.dim": 768,
+    "model.projection": "none",
     "model.dual_temperature": 1.0,
     "train.lr_encoder": 2e-4,
-    "train.lr_heads": 2e-4,
     "train.schedule": "linear",
     "loss.dual": "triplet",
-    "loss.dual_options": {"margin": 0.3, "n_negatives": 10},
+    "loss.dual_options": {"margin": 0.3, "n_negatives": 10, "temperature": 0.1},
     "batches.cluster_size": 1,
     "batches.refresh_epochs": 5,
     "train.epochs": 300,
 }
 RENEE = {
-    # [RC], all data: label texts as rows, 768, cosine.
+    # [RC], all data: label texts as rows, 768, cosine; SGD and a normal start of 0.02 in its code.
     "augment.method": "self",
     "model.dim": 768,
+    "model.projection": "none",
+    "model.label_init": "random",
+    "train.label_optimizer": "sgd",
     "train.epochs": 100,
     "train.schedule": "cosine",
     "loss.classifier": "bce",
@@ -88,17 +92,18 @@ def _batch(dim, size, positives, negatives, max_labels, others):
 
 
 def dexml(size, label_chunk, tokens, rate, **others):
-    own = {"batches.size": size, "train.lr_encoder": rate, "train.lr_heads": rate}
+    own = {"batches.size": size, "train.lr_encoder": rate}
     # A chunk of so many labels of so many tokens.
     return DEXML | own | {"pool.chunk_tokens": label_chunk * tokens} | others
 
 
-def sampled(size, negatives, rate):
-    own = {"batches.size": size, "train.lr_encoder": rate, "train.lr_heads": rate}
+def sampled(size, negatives, rate, **others):
+    own = {"batches.size": size, "train.lr_encoder": rate}
     pool = {"pool.scope": "batch", "pool.positives": 1, "pool.negatives": negatives}
+    pool["pool.shortlist_size"] = 100  # [DC]: hard_neg_topk
     # [DC]: in-batch labels alone until the fifth epoch, then mined anew every five.
     refresh = {"batches.first_refresh": 5, "batches.refresh_epochs": 5}
-    return DEXML | FREE | own | pool | refresh
+    return DEXML | own | pool | refresh | others
 
 
 def ngame(queries, size, doubles, *, epochs=300, **others):
@@ -112,14 +117,16 @@ def ngame(queries, size, doubles, *, epochs=300, **others):
     }
 
 
-def renee(rows, gpu_size, dropout, rate, **others):
+def renee(rows, gpu_size, dropout, rate, label_rate, *, steps=5000, **others):
     size = 16 * gpu_size  # [RC]: sizes are those of each of 16 GPUs
     return RENEE | {
         "batches.size": size,
         "model.dropout": dropout,
         "train.lr_encoder": rate,
-        "train.lr_heads": rate,
-        "train.warmup": _rounded(5000 / (rows / size * 100)),
+        "train.lr_labels": label_rate,
+        "train.label_weight_decay": 1e-4,
+        "train.weight_decay": 0.01,
+        "train.warmup": _rounded(steps / (rows / size * 100)),
         **{key.replace("__", "."): value for key, value in others.items()},
     }
 
@@ -139,7 +146,8 @@ PAPERS = {
     # its Table 2.2.
     ("lf-amazontitles-131k", "unidec"): unidec(768 // 2, 1152, 3, 6, 0),  # [UC] README
     ("lf-amazontitles-131k", "depsl"): depsl(512, 1152, 3, 6, 0),
-    ("lf-amazontitles-1.3m", "unidec"): unidec(512 // 2, 1098, 1, 6, 3000),
+    # [T] Tables 2.2 and 2.4: these two rows add a binary cross-entropy; its weight is our choice.
+    ("lf-amazontitles-1.3m", "unidec"): unidec(512 // 2, 1098, 1, 6, 3000, loss__bce=0.01),
     ("lf-amazontitles-1.3m", "depsl"): depsl(384, 2200, 1, 6, 4000, loss__dual_forward=1.0),
     ("lf-amazon-131k", "unidec"): unidec(768 // 2, 576, 3, 6, 3000, loss__dual_share=0.3),
     ("lf-amazon-131k", "depsl"): depsl(512, 576, 3, 6, 3000, loss__dual_forward=1.0),
@@ -159,16 +167,29 @@ PAPERS = {
         768 // 2, 1354, 3, 6, 0, model__label_dropout=0.2
     ),
     ("lf-wikiseealsotitles-320k", "depsl"): depsl(512, 1354, 3, 6, 0),
-    ("lf-wikititles-500k", "unidec"): unidec(768 // 2, 885, 3, 6, 3000),
+    ("lf-wikititles-500k", "unidec"): unidec(768 // 2, 885, 3, 6, 3000, loss__bce=0.01),
     ("lf-wikititles-500k", "depsl"): depsl(512, 885, 3, 6, 3000, loss__dual_forward=1.0),
-    # [DC]: batch, label chunk, tokens, rate.
+    # [U1] Table 1: dimensions of SupConDE; Table 2: batch and pool of 1.3M; all else as DePSL.
+    ("lf-amazontitles-131k", "supcon-de"): depsl(384, 1152, 3, 6, 0),
+    ("lf-amazontitles-1.3m", "supcon-de"): depsl(384, 1098, 1, 6, 4000),
+    ("lf-amazon-131k", "supcon-de"): depsl(384, 576, 3, 6, 3000),
+    ("lf-wikiseealso-320k", "supcon-de"): depsl(384, 677, 3, 6, 3500),
+    ("lf-wikititles-500k", "supcon-de"): depsl(512, 885, 3, 6, 3000),
+    ("lf-wikiseealsotitles-320k", "supcon-de"): depsl(512, 1354, 3, 6, 0),
+    # [DC]: batch, label chunk, tokens, rate. Batches of the two largest: [T] Table 2.3; [DC] has a
+    # batch and a rate for each process, and multiplies both by their number.
     ("eurlex-4k", "dexml"): dexml(512, 512, 128, 5e-5),  # chunks of 4,096: all labels; ours smaller
     ("lf-amazontitles-131k", "dexml"): dexml(3000, 3000, 32, 3e-4),
-    ("lf-amazontitles-1.3m", "dexml"): dexml(3000, 3000, 32, 3e-4, **FREE),
-    ("lf-wikipedia-500k", "dexml"): dexml(768, 512, 128, 7e-5, **FREE),
+    ("lf-amazontitles-1.3m", "dexml"): dexml(8192, 3000, 32, 3e-4 * 8192 / 3000, **FREE),
+    ("lf-wikipedia-500k", "dexml"): dexml(2048, 512, 128, 7e-5 * 2048 / 768, **FREE),
     # Batches: [T] Table 2.3, where 90,112 labels are 8,192 positives and ten negatives each.
-    ("lf-amazontitles-1.3m", "dexml-sampled"): sampled(8192, 90112 // 8192 - 1, 3e-4),
-    ("lf-wikipedia-500k", "dexml-sampled"): sampled(2048, 5, 2e-5),  # [DC]: negatives and rate
+    ("lf-amazontitles-1.3m", "dexml-sampled"): sampled(
+        8192, 90112 // 8192 - 1, 3e-4 * 8192 / 3000, **FREE
+    ),
+    # [DC]: negatives and rate.
+    ("lf-wikipedia-500k", "dexml-sampled"): sampled(2048, 5, 2e-5 * 2048 / 768, **FREE),
+    ("lf-amazontitles-131k", "dexml-sampled"): sampled(3000, 1, 3e-4),
+    ("eurlex-4k", "dexml-sampled"): sampled(512, 1, 5e-5),
     # [NC]: queries, batch, epochs at which clusters double.
     ("lf-amazontitles-131k", "ngame"): ngame(294_805, 1600, TITLES),
     ("lf-amazontitles-1.3m", "ngame"): ngame(2_248_619, 1600, TITLES),
@@ -180,23 +201,33 @@ PAPERS = {
         WIKIPEDIA,
         epochs=40,
         data__max_tokens=256,
-        loss__dual_options={"margin": 0.3, "n_negatives": 5},
+        loss__dual_options={"margin": 0.3, "n_negatives": 5, "temperature": 0.1},
     ),
     # [RC]: queries and labels, batch of a GPU, dropout, rate of the encoder.
-    ("lf-amazontitles-131k", "renee"): renee(294_805 + 131_073, 32, 0.85, 1e-5),
+    ("lf-amazontitles-131k", "renee"): renee(294_805 + 131_073, 32, 0.85, 1e-5, 0.05),
     ("lf-wikiseealso-320k", "renee"): renee(
-        693_082 + 312_330, 128, 0.75, 2e-4, encoder__name=ROBERTA
+        693_082 + 312_330, 128, 0.75, 2e-4, 0.1, encoder__name=ROBERTA, train__weight_decay=1e-3
     ),
     ("lf-wikipedia-500k", "renee"): renee(
-        1_813_391 + 501_070, 128, 0.7, 1e-4, encoder__name=ROBERTA, data__max_tokens=256
+        1_813_391 + 501_070,
+        128,
+        0.7,
+        1e-4,
+        0.002,
+        encoder__name=ROBERTA,
+        data__max_tokens=256,
+        train__label_weight_decay=1e-3,
     ),
-    # Batches: [T] Table 2.3; no commands.
-    ("lf-amazontitles-1.3m", "renee"): RENEE | {"batches.size": 1024},
-    ("lf-amazon-131k", "renee"): RENEE | {"batches.size": 512},
+    ("lf-amazontitles-1.3m", "renee"): renee(
+        2_248_619 + 1_305_265, 64, 0.7, 1e-6, 0.01, steps=15_000
+    ),
+    ("lf-amazon-131k", "renee"): renee(294_805 + 131_073, 32, 0.75, 1e-4, 0.05),
 }
 # Top-k runs and NGAME's encoder alone have the numbers of their neighbours.
 for (_dataset, _preset), _values in list(PAPERS.items()):
     if _preset == "dexml":
         PAPERS[_dataset, "dexml-topk"] = _values
+        if _dataset in ("eurlex-4k", "lf-amazontitles-131k"):  # [DC] has softmax for these two
+            PAPERS[_dataset, "dexml-softmax"] = _values
     if _preset == "ngame":
         PAPERS[_dataset, "ngame-encoder"] = _values

@@ -105,7 +105,7 @@ def code_of(process) -> int:
 def one_rank(work, rank, world, port, folder, patience, seconds) -> None:
     import torch
 
-    from umpteen.compute.sharding import start_ranks
+    from umpteen.compute.distributed.sharding import start_ranks
 
     speak_to(folder / f"{world}-{rank}.said")
     signal.alarm(seconds)

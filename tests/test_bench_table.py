@@ -1,26 +1,21 @@
-"""The table of ``bench/gpu.py``: what is printed, kept and compared, not how long it takes."""
+"""The table of ``training gpu``: what is printed, kept and compared, not how long it takes."""
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from bench import catalogue
+from bench.training import gpu
 
 BENCH = Path(__file__).parent.parent / "bench"
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    return importlib.import_module("gpu")
-
-
-def setting(gpu):
+def setting():
     return gpu.Setting(torch.device("cpu"), 0.0001, 1, None)
 
 
-def test_a_row_that_fails_does_not_lose_the_others(gpu, monkeypatch, capsys):
+def test_a_row_that_fails_does_not_lose_the_others(monkeypatch, capsys):
     def fails(setting):
         yield gpu.Row("bce", "half of it", 2.0)
         raise RuntimeError("no memory left")
@@ -29,7 +24,7 @@ def test_a_row_that_fails_does_not_lose_the_others(gpu, monkeypatch, capsys):
         yield gpu.Row("step", "all of it", 32.0, gib=8.0, plan_ms=40.0, plan_gib=6.0)
 
     monkeypatch.setattr(gpu, "ROWS", {"first": fails, "second": works})
-    rows = gpu.run(setting(gpu), ["first", "second"])
+    rows = gpu.run(setting(), ["first", "second"])
     assert [row.name for row in rows] == ["bce", "step"]
     told = capsys.readouterr().out
     assert "first: RuntimeError: no memory left" in told
@@ -37,21 +32,20 @@ def test_a_row_that_fails_does_not_lose_the_others(gpu, monkeypatch, capsys):
     assert "6 (-25%)" in told
 
 
-def test_floors_and_aims_are_those_of_whole_sizes_alone(gpu):
+def test_floors_and_aims_are_those_of_whole_sizes_alone():
     row = gpu.Row("step", "a step", 32.0)
     assert "| 16 | 50% | 35, 10 GiB |" in gpu.line(row, whole=True)
     assert "16" not in gpu.line(row, whole=False)
 
 
-def test_results_are_compared_by_row(gpu, monkeypatch, tmp_path, capsys):
+def test_results_are_compared_by_row(tmp_path, capsys):
     for name, ms in (("old", 40.0), ("new", 30.0)):
         rows = [{"name": "step", "work": "a step", "ms": ms, "gib": None, "plain_ms": 100.0}]
         about = {"commit": name * 9, "torch": name, "scale": 1.0}
         (tmp_path / f"{name}.json").write_text(json.dumps(about | {"rows": rows}))
-    arguments = ["gpu.py", "--load", str(tmp_path / "new.json")]
+    arguments = ["training", "gpu", "--load", str(tmp_path / "new.json")]
     arguments += ["--compare", str(tmp_path / "old.json")]
-    monkeypatch.setattr("sys.argv", arguments)
-    gpu.main()
+    catalogue.main(arguments)
     told = capsys.readouterr().out
     assert "| step | time 0.75 | memory - | plain 1 |" in told
     assert "not alike: torch new over old" in told
@@ -59,7 +53,7 @@ def test_results_are_compared_by_row(gpu, monkeypatch, tmp_path, capsys):
     assert "| a step | 30 | - | 100 |" in told  # what was kept, as it was printed
 
 
-def test_plans_are_asked_for_every_job_of_the_table(gpu):
+def test_plans_are_asked_for_every_job_of_the_table():
     whole = gpu.Setting(torch.device("cpu"), 1.0, 1, None)
     for what in ("step", "refresh", "epoch"):
         ms, gib = gpu.predicted(gpu.unidec_job(whole), what)
@@ -70,7 +64,7 @@ def test_plans_are_asked_for_every_job_of_the_table(gpu):
 @pytest.mark.parametrize(
     "file", sorted(BENCH.glob("results/gpu-h200-*.json")), ids=lambda f: f.stem
 )
-def test_plans_are_as_near_to_kept_results_as_the_documents_say(gpu, file):
+def test_plans_are_as_near_to_kept_results_as_the_documents_say(file):
     """Memory within a quarter, time within a factor of two."""
     whole = gpu.Setting(torch.device("cpu"), 1.0, 1, None)
     kept = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
@@ -87,7 +81,7 @@ def test_plans_are_as_near_to_kept_results_as_the_documents_say(gpu, file):
     assert compared
 
 
-def test_two_small_rows_run_on_a_cpu(gpu):
-    rows = gpu.run(setting(gpu), ["bce", "softmax"])
+def test_two_small_rows_run_on_a_cpu():
+    rows = gpu.run(setting(), ["bce", "softmax"])
     assert [row.name for row in rows] == ["bce", "softmax"]
     assert all(row.ms > 0 and row.plain_ms > 0 for row in rows)

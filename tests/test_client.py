@@ -4,10 +4,11 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pandas as pd
 import pytest
 
 from umpteen.client import Client, ServiceError
-from umpteen.errors import UmpteenError
+from umpteen.errors import DataError, UmpteenError
 
 
 @pytest.fixture
@@ -53,6 +54,16 @@ def test_an_overloaded_service_is_asked_again(script):
     assert len(asked) == 2
     assert asked[0][2]["Authorization"] == "Bearer secret"
     assert b'"deny": ["b"]' in asked[0][3]
+
+
+def test_texts_come_in_any_container_of_strings(script):
+    url, answers, asked = script
+    answers += [(200, {}, b'{"predictions": [{"labels": []}, {"labels": []}]}')]
+    with Client(url) as client:
+        client.predict(pd.Series(["one", "two"]))
+        with pytest.raises(DataError, match=r"such as table\['text'\]"):
+            client.predict(pd.DataFrame({"text": ["one"]}))
+    assert json.loads(asked[0][3])["texts"] == ["one", "two"]
 
 
 def test_patience_ends(script):

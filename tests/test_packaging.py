@@ -67,7 +67,7 @@ def test_the_wheel_holds_every_source_file_and_preset(wheel):
         for file in (source / "umpteen").rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert {"umpteen/py.typed", "umpteen/presets/unidec.toml"} <= wanted
+    assert {"umpteen/py.typed", "umpteen/config/presets/unidec.toml"} <= wanted
     assert inside == wanted
 
 

@@ -10,6 +10,8 @@ from small_runs import fit, stop_at
 
 import umpteen
 from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
+from umpteen.ranking import ranker
+from umpteen.ranking.queries import Queries
 
 TEXTS = ["about red apple quite", "old river", "", "ünïcödé 日本 🎉", "blue " * 100]
 
@@ -166,10 +168,14 @@ def test_no_text_gives_no_labels(head, model):
 def test_only_texts_are_accepted(model):
     with pytest.raises(DataError, match=r"texts\[1\] is int, not text"):
         model.predict(["a", 3])
-    with pytest.raises(DataError, match="give one column of it"):
+    with pytest.raises(DataError, match="texts is a dict; pass the texts alone"):
         model.predict({"text": ["a"]})
-    with pytest.raises(ConfigError, match="k is 0; request at least 1 label"):
-        model.predict("a", 0)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, "5", True])
+def test_k_is_a_whole_number_from_1_on(k, model):
+    with pytest.raises(ConfigError, match="give a whole number from 1 on"):
+        model.predict("a", k)
 
 
 def test_an_unknown_head_is_a_sentence(model):
@@ -313,3 +319,16 @@ def test_a_damaged_index_is_a_sentence(about, run):
 def test_leftovers_of_a_killed_index_command_are_ignored(run):
     (run / "index" / ".dual.0123abcd.tmp").mkdir(parents=True)
     assert umpteen.Predictor.load(run).predict("red apple", 1).rows.shape == (1, 1)
+
+
+def test_terms_that_were_counted_beforehand_give_the_same_answer(tiny_run, monkeypatch):
+    model = umpteen.Predictor.load(tiny_run)
+    texts = [f"{text} number {n}" for n, text in enumerate(["a red lantern", "", "feather"] * 5)]
+    plain = model.predict(texts, k=4)
+    lexical = model._ranker.retrievers["lexical_ranker"]
+    counted = lexical.ranker.vectorizer.transform_raw(texts)
+    monkeypatch.setattr(ranker, "TEXTS_AT_ONCE", {"cpu": 4})  # several blocks
+    queries = Queries(texts, model.vectors(texts), counted)
+    top = model.rank(queries, model.snapshot(), 4)
+    np.testing.assert_array_equal(top.rows, plain.rows)
+    np.testing.assert_allclose(top.scores, plain.scores, rtol=1e-5)

@@ -347,8 +347,8 @@ def test_predict_takes_one_snapshot(own, monkeypatch):
     taken = []
     current = own._source.current
 
-    def counted():
-        taken.append(current())
+    def counted(**options):
+        taken.append(current(**options))
         return taken[-1]
 
     monkeypatch.setattr(own._source, "current", counted)
@@ -357,3 +357,48 @@ def test_predict_takes_one_snapshot(own, monkeypatch):
         top = own.predict(["red apple"], 3, head=head)
         assert len(taken) == 1
         assert top.labels is taken[0].labels
+
+
+def test_a_copy_is_of_one_moment_while_others_change_the_run(run, tmp_path):
+    """The store is copied by SQLite: its log may hold changes that its file does not."""
+    model = umpteen.Predictor.load(run, device="cpu")
+    model.add_labels({"first": "purple lantern"})
+    other = umpteen.Predictor.load(run, device="cpu")
+    other.add_labels({f"n{n}": f"label {n}" for n in range(50)})
+    assert (run / "changes.sqlite-wal").exists()
+    model.save(tmp_path / "copy")
+    names = {place.name for place in (tmp_path / "copy").iterdir()}
+    assert "changes.sqlite" in names
+    assert not names & {"changes.sqlite-wal", "changes.sqlite-shm", "cache"}
+    copied = umpteen.Predictor.load(tmp_path / "copy", device="cpu")
+    assert len(copied.snapshot().labels) == len(model.snapshot().labels)
+    assert copied.add_labels({"last": "of the copy alone"}) == 1
+    assert len(model.snapshot().labels) == len(copied.snapshot().labels) - 1
+
+
+def test_a_run_of_other_labels_in_its_place_does_not_stop_predictions(run, tmp_path, caplog):
+    from umpteen.data.labels import LabelSet
+    from umpteen.errors import LabelMismatch
+    from umpteen.store import ChangeStore, NewLabel
+
+    model = umpteen.Predictor.load(run, device="cpu")
+    model.add_labels({"new": "purple lantern"})
+    assert model.predict("purple lantern", 1, head="dual").ids == [["new"]]
+    run.rename(tmp_path / "before")
+    run.mkdir()
+    ChangeStore.open(run, LabelSet(["z"], ["other"])).add_labels([NewLabel("y", "and another")])
+    assert model.predict("purple lantern", 1, head="dual").ids == [["new"]]
+    assert "predicting with the changes read before" in caplog.text
+    with pytest.raises(LabelMismatch):
+        model.add_labels({"more": "refused"})
+
+
+def test_one_text_takes_its_labels_as_one_list(run):
+    model = umpteen.Predictor.load(run, device="cpu")
+    assert model.add_examples("a purple thing", ["L01", "L02"]) == 1
+    assert model.add_examples("a yellow thing", [["L01"]]) == 1
+    assert set(model.predict("a purple thing", 2).ids[0]) == {"L01", "L02"}
+    with pytest.raises(DataError, match="no list of labels"):
+        model.add_examples(["a purple thing"], ["L01"])
+    with pytest.raises(DataError, match="give one list per text"):
+        model.add_examples("a purple thing", "L01")

@@ -56,7 +56,7 @@ def test_the_blocks_run(place, monkeypatch):
     assert big["encoder"]["name"].endswith("MiniLM-L6-v2")
     assert names["top"].rows.shape == (1, 5)
     assert set(names["report"].heads) == {"dual", "classifier", "combined", "ensemble"}
-    assert len(names["model"].labels) == len(names["data"].labels)
+    assert len(names["model"].labels) == 40
 
 
 def test_the_extras_are_those_of_the_package():

@@ -1,31 +1,18 @@
 """The benchmark's data set: as many labels and tokens as it says, skewed, seeded, learnable."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from bench.training import synthetic
 
 from umpteen.data.formats import load_dataset
 
-FILE = Path(__file__).parent.parent / "bench" / "synthetic.py"
-
 
 @pytest.fixture(scope="module")
-def synthetic():
-    spec = importlib.util.spec_from_file_location("bench_synthetic", FILE)
-    module = sys.modules["bench_synthetic"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def data(synthetic):
+def data():
     return synthetic.generate(5001, 4003, seed=3)
 
 
-def test_sizes_are_those_it_says(synthetic, data):
+def test_sizes_are_those_it_says(data):
     about = synthetic.describe(data)
     assert data.targets.shape == (5001, 4003)
     assert (len(data.queries), len(data.labels)) == (5001, 4003)
@@ -40,20 +27,20 @@ def test_sizes_are_those_it_says(synthetic, data):
     assert about["labels without a query, %"] < 5
 
 
-def test_targets_are_distinct_ascending_and_skewed(synthetic, data):
+def test_targets_are_distinct_ascending_and_skewed(data):
     assert data.targets.has_canonical_format
     assert np.diff(data.targets.indptr).min() >= 1
     assert synthetic.describe(data)["share of positives at the most frequent 1 %"] > 0.1
 
 
-def test_a_seed_gives_one_data_set(synthetic, data):
+def test_a_seed_gives_one_data_set(data):
     again, other = synthetic.generate(5001, 4003, seed=3), synthetic.generate(5001, 4003, seed=4)
     assert (data.targets != again.targets).nnz == 0
     assert np.array_equal(data.queries.ids, again.queries.ids)
     assert (data.targets != other.targets).nnz > 0
 
 
-def test_several_pieces_are_one_data_set(synthetic, monkeypatch):
+def test_several_pieces_are_one_data_set(monkeypatch):
     monkeypatch.setattr(synthetic, "AT_ONCE", 1000)
     data = synthetic.generate(5001, 4003, seed=3)
     assert data.targets.shape == (5001, 4003)
@@ -75,7 +62,7 @@ def test_queries_have_words_of_their_labels(data):
     assert np.mean(shared) > 0.3
 
 
-def test_arrays_and_files_come_back(synthetic, tmp_path):
+def test_arrays_and_files_come_back(tmp_path):
     data = synthetic.generate(90, 40, seed=1)
     synthetic.save(data, tmp_path / "arrays")
     found = synthetic.load(tmp_path / "arrays")

@@ -28,7 +28,7 @@ MAX_DEFAULT = 60
 
 def settings() -> str:
     """Every setting of ``RunConfig``: default, accepted values, meaning."""
-    from umpteen.config import RunConfig
+    from umpteen.config.schema import RunConfig
 
     notes = _attribute_docs(RunConfig)
     top, sections = [], []
@@ -46,7 +46,7 @@ def settings() -> str:
 
 
 def _setting(prefix: str, field: Any, note: str) -> list[str]:
-    from umpteen.config_rules import CHOICES, RANGES
+    from umpteen.config.checks import CHOICES, RANGES
 
     key = f"{prefix}{field.name}"
     default = field.default
@@ -263,9 +263,9 @@ def _first_line(part: Any, target: str) -> str:
 
 def presets() -> str:
     """Every preset: its summary and its settings."""
-    from umpteen.settings import preset_names
+    from umpteen.config.settings import preset_names
 
-    folder = resources.files("umpteen").joinpath("presets")
+    folder = resources.files("umpteen").joinpath("config", "presets")
     blocks = []
     for name in preset_names():
         text = folder.joinpath(f"{name}.toml").read_text("utf-8")
@@ -281,7 +281,7 @@ def presets() -> str:
 
 def known_data_sets() -> str:
     """Data sets with published settings, and the presets that have numbers of their own."""
-    from umpteen.known_datasets import dataset_names, dataset_text
+    from umpteen.config.known_datasets import dataset_names, dataset_text
 
     lines = []
     for name in dataset_names():
@@ -292,14 +292,17 @@ def known_data_sets() -> str:
 
 def formats() -> str:
     """Every data format and the files that it is recognised by."""
-    from umpteen.data.formats import FORMATS, LOOKED_FOR
+    from umpteen.data.formats import FORMATS, LOOKED_FOR, READ_ONLY
 
-    return "\n".join(item(f"`{name}`: {LOOKED_FOR[name]}") for name in FORMATS)
+    return "\n".join(
+        item(f"`{name}`: {LOOKED_FOR[name]}" + (" (read only)" if name in READ_ONLY else ""))
+        for name in sorted({**FORMATS, **READ_ONLY})
+    )
 
 
 def run_folder() -> str:
     """Files of a run folder, from the docstring of the module that writes it."""
-    from umpteen import runs
+    from umpteen import run_folder as runs
 
     rows = re.findall(r"^RUN/(\S+)\s+(.*(?:\n {10,}.*)*)", runs.__doc__ or "", re.M)
     return "\n".join(item(f"`{name}`: {plain(text)}") for name, text in rows)
@@ -310,10 +313,13 @@ def python_names() -> str:
     import umpteen
     from umpteen.client import Client
     from umpteen.evaluation import Evaluation
+    from umpteen.predictions import Prediction
+    from umpteen.sklearn import UmpteenClassifier, ranking_scorer
 
     public = [getattr(umpteen, name) for name in umpteen.__all__ if not name.startswith("_")]
     named = [(f"umpteen.{each.__name__}", each) for each in public]
-    named += [(f"{k.__module__}.{k.__name__}", k) for k in (Evaluation, Client)]
+    named += [(f"{k.__module__}.{k.__name__}", k) for k in (Prediction, Evaluation, Client)]
+    named += [(f"umpteen.sklearn.{k.__name__}", k) for k in (UmpteenClassifier, ranking_scorer)]
     return "\n\n".join(block for name, each in named for block in _name(name, each))
 
 

@@ -6,16 +6,17 @@ The public names below are imported on first use, so that ``import umpteen`` cos
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from umpteen.build import load_config
+    from umpteen.config.loading import load_config
     from umpteen.data.dataset import Dataset
     from umpteen.data.formats import load_dataset
     from umpteen.data.labels import LabelSet
     from umpteen.evaluation import evaluate
     from umpteen.predictor import Predictor
-    from umpteen.training.run import train
+    from umpteen.training.api import train
     from umpteen.types import TopK
 
 __version__ = "0.1.0"
@@ -26,9 +27,9 @@ _PUBLIC = {
     "Predictor": "umpteen.predictor",
     "TopK": "umpteen.types",
     "evaluate": "umpteen.evaluation",
-    "load_config": "umpteen.build",
+    "load_config": "umpteen.config.loading",
     "load_dataset": "umpteen.data.formats",
-    "train": "umpteen.training.run",
+    "train": "umpteen.training.api",
 }
 
 __all__ = [
@@ -42,6 +43,10 @@ __all__ = [
     "load_dataset",
     "train",
 ]
+
+
+# The library never prints: without a handler of the program's own, warnings would go to stderr.
+logging.getLogger("umpteen").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from umpteen.errors import UmpteenError
+from umpteen.text_input import as_texts
 
 
 class ServiceError(UmpteenError):
@@ -37,6 +39,8 @@ class Client:
         token: Where the service asks for one.
         seconds: What a request may take.
         patience: Seconds to go on asking an overloaded service.
+        cafile: Certificates to trust, PEM, for https; by default those of the system.
+        traceparent: A W3C trace context that is sent with every request.
 
     Example:
         >>> client = Client("http://127.0.0.1:8000")
@@ -45,43 +49,57 @@ class Client:
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, seconds: float = 30, patience: float = 60
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        seconds: float = 30,
+        patience: float = 60,
+        cafile: str | None = None,
+        traceparent: str | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UmpteenError(f"{url!r} is no address of a service; expected http://host:port")
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = (
+            http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
+            if parts.scheme == "http"
+            else http.client.HTTPSConnection(
+                parts.hostname, parts.port, timeout=seconds, context=_trusting(cafile)
+            )
         )
-        self._connection = kind(parts.hostname, parts.port, timeout=seconds)
         self._prefix = parts.path.rstrip("/")
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        if traceparent is not None:
+            self._headers["traceparent"] = traceparent
         self._patience = patience
 
     def predict(
         self,
-        texts: Sequence[str] | str,
-        k: int = 5,
+        texts: Iterable[str] | str,
+        k: int | None = None,
         *,
         head: str | None = None,
         threshold: float | str | None = None,
         allow: Sequence[str] | None = None,
         deny: Sequence[str] | None = None,
         explain: bool = False,
+        model: str | None = None,
     ) -> list[list[dict[str, Any]]]:
         """Return the best labels of each text.
 
         Args:
-            texts: One text or several.
-            k: Labels per text at most.
+            texts: One text; or several as a list, tuple, array or column of a data frame.
+            k: Labels per text at most: 5 by default, 20 with a threshold.
             head: Which head; by default the best.
             threshold: Leave out labels with a smaller probability: a number, ``"auto"`` or
                 ``"groups"``; for the head ``ensemble``.
             allow: Only these labels.
             deny: None of these labels.
             explain: Add what each scorer contributes to the score.
+            model: The name of a served model; by default the active one.
 
         Returns:
             For each text a list of labels, best first.
@@ -89,8 +107,16 @@ class Client:
         Raises:
             ServiceError: If the service refused.
         """
-        options = {"head": head, "threshold": threshold, "allow": allow, "deny": deny}
-        body: dict[str, Any] = {"texts": texts, "k": k, "explain": explain}
+        options = {
+            "k": k,
+            "model": model,
+            "head": head,
+            "threshold": threshold,
+            "allow": allow,
+            "deny": deny,
+        }
+        given = texts if isinstance(texts, str) else as_texts(texts)
+        body: dict[str, Any] = {"texts": given, "explain": explain}
         body |= {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in options.items()
@@ -131,6 +157,45 @@ class Client:
     def info(self) -> dict[str, Any]:
         """Return what is served, and its limits."""
         found: dict[str, Any] = self.call("GET", "/v1/info")
+        return found
+
+    def models(self) -> dict[str, Any]:
+        """Return the served models, and which is active."""
+        found: dict[str, Any] = self.call("GET", "/v1/models")
+        return found
+
+    def load_model(self, name: str) -> dict[str, Any]:
+        """Load a run of the service's folder of runs; return the models afterwards."""
+        found: dict[str, Any] = self.call("POST", "/v1/models", {"name": name})
+        return found
+
+    def activate_model(self, name: str, *, carry_changes: bool = False) -> dict[str, Any]:
+        """Activate a loaded model.
+
+        Args:
+            name: The model.
+            carry_changes: Apply the changes of labels and examples of the active model to it.
+
+        Returns:
+            The models afterwards.
+        """
+        body = {"name": name, "carry_changes": carry_changes}
+        found: dict[str, Any] = self.call("PUT", "/v1/models/active", body)
+        return found
+
+    def roll_back_model(self) -> dict[str, Any]:
+        """Activate the model that was active before; return the models afterwards."""
+        found: dict[str, Any] = self.call("POST", "/v1/models/rollback")
+        return found
+
+    def unload_model(self, name: str) -> dict[str, Any]:
+        """Unload a model that is not active; return the models afterwards."""
+        found: dict[str, Any] = self.call("DELETE", f"/v1/models/{quote(name, safe='')}")
+        return found
+
+    def changes(self, limit: int = 100) -> list[dict[str, Any]]:
+        """Return the last changes, newest first: who changed what and when."""
+        found: list[dict[str, Any]] = self.call("GET", f"/v1/changes?limit={limit}")["changes"]
         return found
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -182,6 +247,13 @@ class Client:
                 self._connection.close()
                 raise UmpteenError(f"the service does not answer: {error}") from error
         raise AssertionError("unreachable")
+
+
+def _trusting(cafile: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=cafile)
+    except (OSError, ssl.SSLError) as error:
+        raise UmpteenError(f"certificates cannot be read from {cafile}: {error}") from error
 
 
 def _refusal(status: int, content: bytes) -> ServiceError:

@@ -76,6 +76,10 @@ class StoreDamaged(RunError):
         self.damage = damage
 
 
+class NotFinite(UmpteenError, ValueError):
+    """Vectors hold NaN or infinity."""
+
+
 class NotWritten(UmpteenError):
     """A change could not be put on the disk, and therefore was not made."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,29 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Dataset, Propensity, Split
-from umpteen.data.formats import load_dataset
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore
-from umpteen.errors import DataError
+from umpteen.data.values import as_dataset
+from umpteen.display import Cell, counted, html_table
+from umpteen.errors import ConfigError, DataError
+from umpteen.extras import require
 from umpteen.head_names import ENSEMBLE
-from umpteen.metrics import DEFAULT_METRICS, parse_all
+from umpteen.metrics import DEFAULT_METRICS, measures_sets, parse_all
+from umpteen.metrics.hits import find_hits
+from umpteen.metrics.per_label import label_scores
+from umpteen.per_label import PerLabel
 from umpteen.predictor import Predictor
 from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
-from umpteen.ranking.thresholds import set_metrics
+from umpteen.ranking.thresholds import at_least, set_metrics
 from umpteen.scoring import Report, score
 from umpteen.types import TopK
 
+FIRST_PLACES = 5
+"""Labels of a text that count as predicted where scores are no probabilities."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """A report for each head."""
 
@@ -36,6 +43,8 @@ class Evaluation:
     its thresholds."""
     unknown_labels: int = 0
     """Labels of the data that are not in the run; they count as misses."""
+    per_label: PerLabel | None = None
+    """Precision, recall, F1 and support of each label, of the last head."""
 
     def __getitem__(self, head: str) -> Report:
         return self.heads[head]
@@ -51,6 +60,33 @@ class Evaluation:
         }
         return document if self.sets is None else {**document, "sets": self.sets}
 
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame: a row for each metric, a column for each head."""
+        pandas = require("pandas", extra="pandas")
+        return pandas.DataFrame({head: report.values for head, report in self.heads.items()})
+
+    def __repr__(self) -> str:
+        n = next((report.n for report in self.heads.values()), 0)
+        lines = [
+            f"  {head}: "
+            + ", ".join(f"{name} {value:.2f}" for name, value in report.values.items())
+            for head, report in self.heads.items()
+        ]
+        return "\n".join([f"Evaluation({counted(n, 'text')})", *lines])
+
+    def _repr_html_(self) -> str:
+        metrics = list(next(iter(self.heads.values())).values) if self.heads else []
+        rows: list[list[Cell]] = [
+            [metric, *(float(report.values[metric]) for report in self.heads.values())]
+            for metric in metrics
+        ]
+        n = next((report.n for report in self.heads.values()), 0)
+        unknown = self.unknown_labels
+        more = f"{counted(unknown, 'label')} of the data not in the run" if unknown else ""
+        caption = f"{counted(n, 'text')}, percent"
+        names = ["metric", *self.heads]
+        return html_table(names, rows, caption=caption, more=more, number=".2f")
+
 
 @dataclass(frozen=True)
 class _Matched:
@@ -59,18 +95,24 @@ class _Matched:
     split: Split
     label_counts: NDArray[np.int64]
     n_train: int
-    unknown: int
+    unknown: tuple[tuple[str, str], ...] = ()
+    """Ids and texts of labels that are not in the run, in the order of their rows."""
 
 
 def evaluate(
     model: Predictor,
-    data: Dataset | str | Path,
+    data: Any,
+    labels: Any = None,
     *,
     split: str = "test",
     head: str = "all",
     metrics: Sequence[str] = DEFAULT_METRICS,
     tokens: TokenStore | None = None,
     without: Iterable[str] = (),
+    classes: Sequence[Any] | None = None,
+    text_column: str | Sequence[str] | None = None,
+    label_column: str | None = None,
+    separator: str | None = None,
 ) -> Evaluation:
     """Compute metrics of a model on labelled texts.
 
@@ -81,12 +123,18 @@ def evaluate(
 
     Args:
         model: A predictor; changes made after its training do not count.
-        data: A data set, or where one can be read. A file without splits is evaluated whole.
+        data: A data set, a path, a table, or texts, as ``umpteen.train`` takes them. Data without
+            splits is evaluated whole.
+        labels: The labels of texts, as ``umpteen.train`` takes them.
         split: Which part.
         head: ``dual``, ``classifier``, ``combined``, ``ensemble``, or ``all``.
         metrics: What to compute.
         tokens: The split's tokens, where they are known already.
         without: Scorers that the ensemble leaves out.
+        classes: Label ids in the column order of an indicator matrix.
+        text_column: The column with the text, for paths and tables; found by name if left out.
+        label_column: The column with the labels.
+        separator: Stands between the labels of a cell.
 
     Returns:
         A report per head, in percent.
@@ -95,21 +143,32 @@ def evaluate(
         DataError: If no label of the data is known to the run.
         ConfigError: If the model has no such head, or a metric is not known.
     """
-    if not isinstance(data, Dataset):
-        data = load_dataset(data)
+    data = as_dataset(
+        data,
+        labels,
+        classes=classes,
+        text_column=text_column,
+        label_column=label_column,
+        separator=separator,
+        known_labels=model.labels.ids,
+    )
     model = model.as_trained()
     matched = _match(data, split, model)
     part = matched.split
     texts = part.texts(model.text_config.text)
     vectors = model.vectors(texts) if tokens is None else model.encoder.token_vectors(tokens)
     queries, snapshot = Queries(texts, vectors), model.snapshot()
-    chosen = [metric.k for metric in parse_all(metrics) if hasattr(metric, "k") and metric.k]
-    depth = max([*chosen, 5])
+    names = _by_kind(metrics)
+    depth = max([*(getattr(metric, "k", None) or 0 for metric in parse_all(metrics)), 5])
     left_out, n_known = tuple(without), snapshot.n_labels
     # Excluded labels that are not in the run are never predicted.
     exclude = part.filters[part.filters[:, 1] < n_known]
-    reports, sets = {}, None
-    for name in model.heads if head == "all" else (head,):
+    heads = model.heads if head == "all" else (model.require_head(head),)
+    _require_sets(names.of_sets, heads)
+    options: dict[str, Any] = {"label_counts": matched.label_counts, "n_train": matched.n_train}
+    options["propensity"] = model.propensity or _propensity(data, model)
+    truth, reports, sets = part.filtered_targets(), {}, None
+    for name in heads:
         own = left_out if name == ENSEMBLE or head != "all" else ()
 
         def ranked(k: int, name: str = name, own: tuple[str, ...] = own) -> TopK:
@@ -117,22 +176,54 @@ def evaluate(
             return model.rank(queries, snapshot, k, head=name, exclude=exclude, without=own)
 
         top = ranked(depth)
+        report = score(top, part, metrics=names.of_places, **options)
+        predicted, rule = top.cut(FIRST_PLACES), f"the first {FIRST_PLACES} labels of each text"
         if name == ENSEMBLE and model.ensemble is not None:
             # Deeper rankings have more candidates, which moves probabilities: sets are measured
             # as users get them.
             shown = top if depth == PLACES else ranked(PLACES)
             calibration = model.ensemble.variant(left_out).calibration
             counts = _padded(snapshot.label_counts, part.targets.shape[1])
-            sets = set_metrics(shown, part.filtered_targets(), calibration, counts)
-        reports[name] = score(
-            top,
-            part,
-            label_counts=matched.label_counts,
-            n_train=matched.n_train,
-            propensity=model.propensity or _propensity(data, model),
-            metrics=metrics,
+            sets = set_metrics(shown, truth, calibration, counts)
+            predicted = at_least(shown, calibration.threshold)
+            rule = f"labels with probability {calibration.threshold:.2f} or more"
+            values = report.values | score(predicted, part, metrics=names.of_sets, **options).values
+            report = replace(report, values={key: values[key] for key in names.keys})
+        reports[name] = report
+    scores = label_scores(find_hits(predicted, truth))
+    per_label = PerLabel(name, rule, model.labels, matched.unknown, matched.label_counts, scores)
+    return Evaluation(reports, sets, len(matched.unknown), per_label)
+
+
+@dataclass(frozen=True)
+class _Metrics:
+    """Metrics as they were named, by what they measure."""
+
+    of_places: list[str]
+    of_sets: list[str]
+    keys: list[str]
+    """What all of them are called in a report."""
+
+
+def _by_kind(names: Sequence[str]) -> _Metrics:
+    """Return the metrics that measure places and those that measure label sets.
+
+    Raises:
+        ConfigError: If a metric is not known.
+    """
+    parsed = parse_all(names)
+    of_sets = [name for name, metric in zip(names, parsed, strict=True) if measures_sets(metric)]
+    of_places = [name for name in names if name not in of_sets]
+    return _Metrics(of_places, of_sets, [str(metric) for metric in parsed])
+
+
+def _require_sets(of_sets: Sequence[str], heads: Sequence[str]) -> None:
+    """Raise if label sets are to be measured and no head has probabilities."""
+    if of_sets and ENSEMBLE not in heads:
+        raise ConfigError(
+            f"{of_sets[0]} measures the labels above a threshold, which needs the head "
+            f"{ENSEMBLE!r}; the head is {heads[-1]!r}. Write {of_sets[0]}@5 for the first 5 labels"
         )
-    return Evaluation(reports, sets, matched.unknown)
 
 
 def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
@@ -141,9 +232,9 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
     part = _only(data) if whole else data[split]
     same = list(data.labels.ids) == list(model.labels.ids)
     if same and "train" in data and not whole:
-        return _Matched(part, np.asarray(data.label_counts), len(data["train"]), 0)
-    rows, n_unknown = _rows_in(model.labels, data.labels, part)
-    n = len(model.labels)
+        return _Matched(part, np.asarray(data.label_counts), len(data["train"]))
+    rows, unknown = _rows_in(model.labels, data.labels, part)
+    n, n_unknown = len(model.labels), len(unknown)
     if n_unknown == len(np.unique(part.targets.indices)) and part.targets.nnz:
         some = ", ".join(repr(label_id) for label_id in list(data.labels.ids)[:3])
         raise DataError(
@@ -161,11 +252,14 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
     counts = _padded(model.label_counts, n + n_unknown)
     n_train = max(model.n_train, int(counts.max(initial=0)))
     matched = replace(part, targets=targets, filters=filters)
-    return _Matched(matched, counts, n_train, n_unknown)
+    ids, texts = data.labels.ids, data.labels.texts
+    return _Matched(matched, counts, n_train, tuple((ids[r], texts[r]) for r in unknown.tolist()))
 
 
-def _rows_in(ours: LabelSet, theirs: LabelSet, part: Split) -> tuple[NDArray[np.int64], int]:
-    """Return (L',) our row of each of their labels.
+def _rows_in(
+    ours: LabelSet, theirs: LabelSet, part: Split
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (L',) our row of each of their labels, and (U,) their rows of unknown ones.
 
     Unknown ones with positives follow ours, others -1.
     """
@@ -175,7 +269,7 @@ def _rows_in(ours: LabelSet, theirs: LabelSet, part: Split) -> tuple[NDArray[np.
     used[part.targets.indices] = True
     unknown = np.flatnonzero(used & (rows < 0))
     rows[unknown] = len(ours) + np.arange(len(unknown))
-    return rows, len(unknown)
+    return rows, unknown
 
 
 def _only(data: Dataset) -> Split:

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import tokenize
 import uuid
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from umpteen.errors import UmpteenError
+from umpteen.errors import NotWritten, UmpteenError
 
+LOAD_ERRORS = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+)
+"""What readers of arrays and JSON raise for a damaged file, depending on where the damage is."""
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(?P<old>\.old)?\.tmp")
 
 
@@ -63,6 +83,8 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             if file.is_file():
                 sync(file)
         if path.exists():
+            if not replace and any(path.iterdir()):  # another process was faster
+                raise UmpteenError(f"{path} exists already; remove it or name another place")
             os.replace(path, old)
         os.replace(temporary, path)
         sync(path.parent)
@@ -71,6 +93,90 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             os.replace(old, path)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def exclusive_folder(path: str | Path, *, busy: UmpteenError) -> Iterator[None]:
+    """Hold the lock of a folder, which is made where it is missing.
+
+    The system releases the lock however the process ends. A folder that is empty in the end is
+    removed if it was made here.
+
+    Args:
+        path: The folder.
+        busy: Raised if another process holds the lock.
+
+    Yields:
+        Nothing.
+    """
+    path = Path(path)
+    while True:
+        made = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _lock(handle, path, busy)
+            if not _is_same(handle, path):  # removed by whoever had the lock before
+                continue
+            try:
+                yield
+            finally:
+                if made:
+                    with contextlib.suppress(OSError):
+                        path.rmdir()
+            return
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, path: Path, busy: UmpteenError) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise busy from None
+        logging.getLogger(__name__).warning(
+            "%s cannot be locked (%s); make sure that no other process writes to it", path, error
+        )
+
+
+def _is_same(handle: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    return False
+
+
+@contextlib.contextmanager
+def disk_errors(place: str | Path, *, advice: str) -> Iterator[None]:
+    """Turn errors of a disk that is full or broken into a sentence, whoever raises them.
+
+    Args:
+        place: What is being written.
+        advice: What to do once there is room.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        NotWritten: If the disk refused.
+    """
+    try:
+        yield
+    except UmpteenError:
+        raise
+    except Exception as error:
+        # Libraries that write by themselves have errors of their own, with the system's words.
+        codes = [error.errno] if isinstance(error, OSError) else []
+        codes += [code for code in _DISK_ERRORS if os.strerror(code) in str(error)]
+        found = [code for code in codes if code in _DISK_ERRORS]
+        if not found:
+            raise
+        raise NotWritten(
+            f"{place} could not be written ({os.strerror(found[0])}); make room, then {advice}"
+        ) from error
+
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def leftovers(folder: str | Path) -> list[Path]:

@@ -6,8 +6,8 @@ from umpteen.errors import LabelMismatch, RunError
 from umpteen.files import read_json
 from umpteen.index import INDEXES
 from umpteen.ranking.label_vectors import LabelVectors
-from umpteen.registry import resolve
-from umpteen.runs import RunFolder
+from umpteen.registry import resolve_saved
+from umpteen.run_folder import RunFolder
 
 
 def load_label_indexes(folder: RunFolder, model: str, label_vectors: LabelVectors) -> None:
@@ -35,9 +35,5 @@ def load_label_indexes(folder: RunFolder, model: str, label_vectors: LabelVector
                 f"{place} was built for the model {about['model']}, the run now uses {model}; "
                 f"{again}"
             )
-        # A name of the table only: a run folder must never name code to import.
-        if about["kind"] not in INDEXES:
-            known = ", ".join(INDEXES)
-            raise RunError(f"{place}: unknown kind of index {about['kind']!r} (known: {known})")
-        kind = resolve(INDEXES, about["kind"], kind="index")
+        kind = resolve_saved(INDEXES, about["kind"], kind="index", source=place / "about.json")
         label_vectors.use_index(head, kind.load(place / "index"))

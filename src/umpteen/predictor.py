@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,18 +12,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from umpteen import hub
 from umpteen.compute.precision import choose_device
 from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import prepare
-from umpteen.errors import ConfigError, DataError, RunError
-from umpteen.files import atomic_folder
+from umpteen.display import counted
+from umpteen.errors import ConfigError, RunError
 from umpteen.head_names import ENSEMBLE
 from umpteen.label_indexes import load_label_indexes
+from umpteen.model.exported_encoder import load_exported
 from umpteen.model.model import Model, place_model
 from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
+from umpteen.predictor_state import LoadOptions, restore, state_of
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.explanations import Explanations
@@ -35,17 +38,24 @@ from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.snapshot_source import SnapshotSource
 from umpteen.ranking.storage import StoredEnsemble, load_ensemble
 from umpteen.ranking.thresholds import thresholds_of_labels
-from umpteen.runs import UNTRAINED, RunFolder
+from umpteen.run_files import TemporaryRun
+from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.store import ChangeStore, NewLabel
+from umpteen.store.backup import backup
 from umpteen.store.vector_cache import VectorCache
+from umpteen.text_input import as_texts
 from umpteen.types import TopK
+
+DEFAULT_K, DEFAULT_K_ABOVE = 10, 20
+"""Labels per text by default, without and with a threshold."""
 
 
 class Predictor:
     """A trained model with its labels.
 
     Load one with ``Predictor.load("run")``; ``umpteen.train`` returns one too. Threads may share
-    it: every call reads labels and examples once, as one snapshot.
+    it: every call reads labels and examples once, as one snapshot. A pickle holds the path of the
+    run folder, which the other process maps; that of a temporary run holds its files.
 
     Args:
         model: In evaluation mode, on its device.
@@ -80,6 +90,10 @@ class Predictor:
         """Training texts, where the predictor was loaded from a run folder."""
         self.folder: Path | None = None
         """The run folder, where it was loaded from one."""
+        self.temporary: TemporaryRun | None = None
+        """Holds the run folder of a model that was trained without ``out`` and not saved yet."""
+        self.load_options = LoadOptions()
+        """How it was loaded from its run folder."""
         self.encoder = TextEncoder(model, tokenizer, text_config)
         columns = {head: head_columns(model, head) for head in available_heads(model)}
         device = self.encoder.device
@@ -101,6 +115,7 @@ class Predictor:
         with_indexes: bool = True,
         with_ensemble: bool = True,
         tolerant: bool = False,
+        backend: str = "torch",
     ) -> Self:
         """Read a run folder.
 
@@ -112,6 +127,8 @@ class Predictor:
                 search over labels is exact.
             with_ensemble: Use the ensemble (of the best model) where it was fitted.
             tolerant: Predict from what can be read of a damaged store instead of raising.
+            backend: What runs a transformer: ``torch``, or ``onnx`` or ``openvino`` on the CPU,
+                exported to ``RUN/backends`` before.
 
         Returns:
             The predictor. It follows the run's changes of labels and examples as they are made.
@@ -128,10 +145,14 @@ class Predictor:
         tokenizer = prepare(tokenizer, text_config.max_tokens, owned=True)
         labels, counts = folder.read_labels(text_config.label_fingerprint)
         # Predictions use the search vectors: the trained table stays in its file.
-        model = place_model(model, choose_device(device), labels_on_host=True)
+        place = choose_device(device if backend == "torch" else "cpu")
+        model = place_model(model, place, labels_on_host=True)
         vectors = load_vectors(model_folder, model)
         predictor = cls(model, tokenizer, text_config, labels, vectors, counts, folder.propensity())
+        if backend != "torch":
+            predictor.encoder = load_exported(predictor.encoder, folder.path, backend)
         predictor.folder, predictor.n_train = folder.path, folder.n_train()
+        predictor.load_options = LoadOptions(device, which, with_indexes, with_ensemble, tolerant)
         written = (model_folder / "model.json").stat().st_mtime_ns
         predictor._model_key = f"{model_folder.name} {written} {text_config.label_fingerprint}"
         predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
@@ -153,6 +174,18 @@ class Predictor:
         self._ranker = None if stored is None else EnsembleRanker(stored.model, stored.retrievers)
         self._source = self._snapshots(stored)
 
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore, (type(self), state_of(self))
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f"{str(self.folder)!r}, "
+        return f"Predictor({where}{counted(len(self.labels), 'label')}, head {self.heads[-1]!r})"
+
     @property
     def heads(self) -> tuple[str, ...]:
         """All heads, the default one last."""
@@ -163,9 +196,14 @@ class Predictor:
         """The heads that search label vectors: all but the ensemble."""
         return self.label_vectors.heads
 
-    def snapshot(self) -> Snapshot:
-        """Return labels and examples as they are now."""
-        return self._source.current()
+    def snapshot(self, *, wait: bool = True) -> Snapshot:
+        """Return labels and examples as they are now.
+
+        Args:
+            wait: Whether to wait while another thread encodes a change; otherwise the snapshot
+                before it is returned.
+        """
+        return self._source.current(wait=wait)
 
     def as_trained(self) -> Self:
         """Return the predictor without changes since training: what metrics are about."""
@@ -176,8 +214,8 @@ class Predictor:
 
     def predict(
         self,
-        texts: Sequence[str] | str,
-        k: int = 10,
+        texts: Iterable[str] | str,
+        k: int | None = None,
         *,
         head: str | None = None,
         threshold: float | str | None = None,
@@ -189,8 +227,8 @@ class Predictor:
         """Return the k best labels of each text.
 
         Args:
-            texts: One text or several.
-            k: Labels per text.
+            texts: One text; or several as a list, tuple, array or column of a data frame.
+            k: Labels per text: 10 by default; with a threshold the maximum, 20 by default.
             head: ``dual``, ``classifier``, ``combined``, or ``ensemble`` where it was fitted; by
                 default the last of these that the model has.
             threshold: Leave out labels with a smaller probability: a number, ``"auto"`` (best
@@ -210,10 +248,12 @@ class Predictor:
             DataError: If something else than texts was given.
         """
         batch = as_texts(texts)
-        self.require_head(head)
-        queries = Queries(batch, self.vectors(batch) if batch else self._no_vectors())
+        self.check_threshold(threshold, head)
+        if k is None:
+            k = DEFAULT_K if threshold is None else DEFAULT_K_ABOVE
+        name = self.require_head(head)
         return self.rank(
-            queries,
+            self._queries(batch, name),
             self.snapshot(),
             k,
             head=head,
@@ -239,15 +279,16 @@ class Predictor:
     ) -> TopK:
         """Rank the labels of one snapshot for encoded texts; see ``predict``."""
         name, left_out = self.require_head(head), tuple(without)
-        if k < 1:
-            raise ConfigError(f"k is {k}; request at least 1 label")
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise ConfigError(f"k is {k!r}; give a whole number from 1 on")
         if name == ENSEMBLE:
             assert self._ranker is not None
             top = self._ranker.rank(
-                queries, snapshot, k, exclude=exclude, allowed=allowed, without=left_out,
+                queries, snapshot, int(k), exclude=exclude, allowed=allowed, without=left_out,
                 explain=explain,
             )  # fmt: skip
-            return self._above(top, threshold, left_out, snapshot)
+            top = self._above(top, threshold, left_out, snapshot)
+            return replace(top, queries=queries.texts)
         self._require_ensemble(name, threshold, explain, left_out)
         if not len(queries):
             empty = np.zeros((0, k))
@@ -256,7 +297,7 @@ class Predictor:
         top = self.label_vectors.search(
             name, queries.vectors, k, snapshot.added_vectors, exclude=exclude, allowed=mask
         )
-        return TopK(top.rows, top.scores, snapshot.labels)
+        return TopK(top.rows, top.scores, snapshot.labels, queries=queries.texts)
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Encode texts: (N, heads * dim) search vectors on the model's device."""
@@ -298,12 +339,14 @@ class Predictor:
         """Undo ``retire_labels``; return how many were retired."""
         return self.require_store().restore_labels(ids)
 
-    def add_examples(self, texts: Sequence[str] | str, labels: Sequence[Sequence[str]]) -> int:
+    def add_examples(
+        self, texts: Iterable[str] | str, labels: Sequence[Sequence[str]] | Sequence[str]
+    ) -> int:
         """Store labelled texts; similar texts get these labels from the next prediction on.
 
         Args:
-            texts: The texts.
-            labels: Label ids of each.
+            texts: The texts, or one text.
+            labels: Label ids of each text; for one text its label ids.
 
         Returns:
             How many were stored.
@@ -311,7 +354,9 @@ class Predictor:
         Raises:
             DataError: If a text or label cannot be stored; nothing is stored then.
         """
-        return self.require_store().add_examples(as_texts(texts), labels)
+        of_one = isinstance(texts, str) and all(isinstance(label, str) for label in labels)
+        given: Any = [labels] if of_one and not isinstance(labels, str) else list(labels)
+        return self.require_store().add_examples(as_texts(texts), given)
 
     def require_store(self) -> ChangeStore:
         """Return the run's store of changes.
@@ -324,7 +369,7 @@ class Predictor:
         return self.store
 
     def save(self, path: str | Path) -> None:
-        """Copy the run folder.
+        """Copy the run folder as of one moment; a temporary run moves there, with the model.
 
         Args:
             path: A folder that does not exist yet.
@@ -336,8 +381,42 @@ class Predictor:
             raise RunError("only a model that was loaded from a run folder can be saved")
         if Path(path).exists():
             raise RunError(f"{path} exists; name a folder that does not")
-        with atomic_folder(Path(path)) as temporary:
-            shutil.copytree(self.folder, temporary, dirs_exist_ok=True)
+        backup(self.folder, path, self.labels)
+        if self.temporary is not None:
+            # Nothing else will know the temporary folder; later changes go to the new one.
+            vars(self).update(vars(self.load(path, **vars(self.load_options))))
+
+    def push_to_hub(self, repository: str, **options: Any) -> str:
+        """Push the run folder to the Hugging Face hub, with a model card.
+
+        Args:
+            repository: ``organization/name``.
+            **options: Of huggingface_hub's ``push_to_hub``, such as ``private``.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            RunError: If this predictor was not loaded from a run folder.
+            ConfigError: If the hub refuses it or cannot be reached.
+        """
+        if self.folder is None:
+            raise RunError("only a model that was loaded from a run folder can be pushed")
+        return hub.push(self.folder, repository, **options)
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, device: str = "auto", **options: Any) -> Self:
+        """Load a run from the Hugging Face hub, or from a folder.
+
+        Args:
+            name: ``organization/name``, or a folder.
+            device: ``auto``, ``cpu`` or ``cuda``.
+            **options: Of huggingface_hub's ``from_pretrained``, such as ``revision``.
+
+        Raises:
+            ConfigError: If it is not there or cannot be reached.
+        """
+        return cls.load(hub.download(name, **options), device=device)
 
     def thresholds(
         self, threshold: float | str, snapshot: Snapshot, without: Iterable[str] = ()
@@ -404,8 +483,13 @@ class Predictor:
                     f"the head is {head!r}"
                 )
 
-    def _no_vectors(self) -> torch.Tensor:
-        return torch.empty(0, self.label_vectors.width, device=self.encoder.device)
+    def _queries(self, texts: list[str], head: str) -> Queries:
+        if not texts:
+            width = self.label_vectors.width
+            return Queries(texts, torch.empty(0, width, device=self.encoder.device))
+        if head == ENSEMBLE and self._ranker is not None:
+            return self._ranker.queries(texts, self.vectors)
+        return Queries(texts, self.vectors(texts))
 
     def _snapshots(self, stored: StoredEnsemble | None) -> SnapshotSource:
         """Make the snapshot without changes, and what keeps it up to date."""
@@ -429,28 +513,9 @@ class Predictor:
 
 
 def _check_threshold(threshold: float | str) -> None:
-    if isinstance(threshold, str):
+    number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+    if isinstance(threshold, str) or not number:
         if threshold not in ("auto", "groups"):
             raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
     elif not 0 <= threshold <= 1:
         raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")
-
-
-def as_texts(texts: Sequence[str] | str) -> list[str]:
-    """Return one text or several as a list.
-
-    Raises:
-        DataError: If something else than texts was given.
-    """
-    if isinstance(texts, str):
-        return [texts]
-    if hasattr(texts, "columns") or isinstance(texts, Mapping):
-        raise DataError("texts is a table; give one column of it, such as table['text']")
-    batch = list(texts)
-    for place, text in enumerate(batch):
-        if not isinstance(text, str):
-            raise DataError(
-                f"texts[{place}] is {type(text).__name__}, not text; give a string or a list of "
-                "strings"
-            )
-    return batch

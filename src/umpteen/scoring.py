@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Propensity, Split
+from umpteen.data.formats.limits import Unzipped
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 from umpteen.metrics import DEFAULT_METRICS, parse_all
@@ -166,7 +167,7 @@ def _read_lines(handle: IO[bytes], name: str) -> Generator[bytes, None, None]:
     buffered = io.BufferedReader(cast(io.RawIOBase, handle))
     try:
         packed = buffered.peek(2)[:2] == b"\x1f\x8b"
-        lines = gzip.GzipFile(fileobj=buffered) if packed else buffered
+        lines = io.BufferedReader(Unzipped(buffered, name)) if packed else buffered
         # Not "yield from": that would close the file together with the generator.
         for line in lines:  # noqa: UP028
             yield line

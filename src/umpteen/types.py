@@ -5,12 +5,15 @@ Arrays only, no behaviour that needs a model, and no torch at import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from umpteen.predictions import Prediction, prediction, short_repr, to_csr, to_frame, to_html
 
 RowIndices = NDArray[np.int64]
 """(N,) positions of queries or labels."""
@@ -84,12 +87,13 @@ class Positives:
         return Positives(self.cols, self.rows, self.targets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TopK:
     """The one prediction type of library, command line and evaluation.
 
-    Scores fall along a row; equal scores are ordered by the smaller row; places without a
-    prediction hold row -1 and score -inf, always at the end.
+    ``top[0]`` holds the labels of the first text, ``top[:10]`` the first ten texts, and a loop
+    goes over texts. Scores fall along a row; equal scores are ordered by the smaller row; places
+    without a prediction hold row -1 and score -inf, always at the end.
     """
 
     rows: NDArray[np.int64]
@@ -97,14 +101,37 @@ class TopK:
     scores: NDArray[np.float32]
     """(N, K) their scores."""
     labels: NamesLabels | None = None
-    """The label set that the rows belong to; needed by ``ids`` and ``texts`` alone."""
+    """The label set that the rows belong to; needed for ids and texts alone."""
     notes: list[str | None] | None = None
     """Why a text got no label worth a look, one entry a text; None where nothing was checked."""
     explanations: Sequence[list[dict[str, Any]]] | None = None
     """For each prediction the scores and contributions of the scorers, where requested."""
+    queries: Sequence[str] | None = None
+    """The texts that were labelled, where they are known."""
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return (self[place] for place in range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Prediction: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> TopK: ...
+
+    def __getitem__(self, place: int | slice) -> Prediction | TopK:
+        if not isinstance(place, slice):
+            return prediction(self, operator.index(place))
+        return TopK(
+            self.rows[place],
+            self.scores[place],
+            self.labels,
+            None if self.notes is None else self.notes[place],
+            None if self.explanations is None else self.explanations[place],
+            None if self.queries is None else self.queries[place],
+        )
 
     @property
     def ids(self) -> list[list[str]]:
@@ -116,14 +143,60 @@ class TopK:
         """The labels' texts, one list per query, without the empty places."""
         return self._named("texts")
 
-    def _named(self, field: str) -> list[list[str]]:
+    def named(self, field: str, rows: NDArray[np.int64]) -> list[str]:
+        """Return the ``ids`` or ``texts`` of label rows."""
+        names = self._names(field)
+        return [names[row] for row in rows.tolist()]
+
+    def _names(self, field: str) -> Any:
         if self.labels is None:
             raise ValueError("this TopK was made without a label set; only .rows and .scores exist")
-        names = getattr(self.labels, field)
+        return getattr(self.labels, field)
+
+    def _named(self, field: str) -> list[list[str]]:
+        names = self._names(field)
         return [[names[row] for row in line if row >= 0] for line in self.rows.tolist()]
 
     def cut(self, k: int) -> TopK:
         """Return the first k places."""
         lines = self.explanations
         shown = None if lines is None else [line[:k] for line in lines]
-        return TopK(self.rows[:, :k], self.scores[:, :k], self.labels, self.notes, shown)
+        return TopK(
+            self.rows[:, :k], self.scores[:, :k], self.labels, self.notes, shown, self.queries
+        )
+
+    def to_list(self) -> list[list[dict[str, Any]]]:
+        """Return JSON values: for each text a list of ``{"id", "text", "score"}``, best first."""
+        return [line.to_list() for line in self]
+
+    def to_frame(self, index: Sequence[Any] | None = None) -> Any:
+        """Return a pandas DataFrame with one row for each predicted label (extra ``pandas``).
+
+        Args:
+            index: A value for each text, such as ``df.index``; by default the text's position.
+
+        Returns:
+            Columns ``rank``, ``id``, ``text`` and ``score``; with explanations also
+            ``contribution_`` and the scorer's name. A text without labels has no row.
+
+        Raises:
+            ValueError: If the index has another length.
+        """
+        return to_frame(self, index)
+
+    def to_csr(self, n_labels: int | None = None) -> Any:
+        """Return the scores as a SciPy CSR matrix.
+
+        Args:
+            n_labels: The number of columns; by default that of the label set.
+
+        Returns:
+            (N, labels) with a stored value for each prediction.
+        """
+        return to_csr(self, n_labels)
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+    def _repr_html_(self) -> str:
+        return short_repr(self) if self.labels is None else to_html(self)

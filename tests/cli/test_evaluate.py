@@ -71,3 +71,44 @@ def test_other_labels_are_a_sentence(umpteen_command, fails, trained, tmp_path):
 @pytest.mark.parametrize("flags", [["--head", "both"], ["--which", "worst"], ["--device", "tpu"]])
 def test_wrong_usage_exits_with_2(flags, umpteen_command, fails, trained, tiny_data_folder):
     fails(umpteen_command("evaluate", trained, tiny_data_folder, *flags), code=2)
+
+
+def test_scores_of_labels_are_written_to_a_file(
+    umpteen_command, tiny_run, tiny_data_folder, tmp_path
+):
+    file = tmp_path / "labels.csv"
+    made = umpteen_command("evaluate", tiny_run, tiny_data_folder, "--per-label", file)
+    assert made.exit_code == 0, made.stderr
+    assert f"to {file}; predicted are labels with probability" in made.stderr
+    lines = file.read_text().splitlines()
+    assert lines[0] == "id,text,training_texts,support,predicted,precision,recall,f1"
+    assert len(lines) > 10
+
+
+def test_a_file_of_another_kind_is_refused_before_anything_is_loaded(
+    umpteen_command, fails, tmp_path
+):
+    flags = ("--per-label", tmp_path / "labels.xlsx")
+    said = fails(umpteen_command("evaluate", tmp_path / "no-run", tmp_path, *flags))
+    assert "written as .csv or .tsv" in said
+
+
+def test_f1_metrics_can_be_chosen(umpteen_command, tiny_run, tiny_data_folder):
+    flags = ("--metrics", "MicroF1,MacroF1,F1,MicroF1@5")
+    made = umpteen_command("evaluate", tiny_run, tiny_data_folder, *flags)
+    assert made.exit_code == 0, made.stderr
+    lines = {line.split()[0]: line.split()[1:] for line in made.stdout.splitlines()}
+    assert lines["MicroF1"][:-1] == ["-", "-", "-"]
+    assert float(lines["MicroF1"][-1]) > 0
+    assert len(lines["MicroF1@5"]) == 4
+    one = umpteen_command("evaluate", tiny_run, tiny_data_folder, *flags, "--json")
+    assert set(json.loads(one.stdout)["heads"]["dual"]) == {"MicroF1@5"}
+
+
+def test_the_usual_spelling_of_f1_is_answered_with_ours(
+    umpteen_command, fails, tiny_run, tiny_data_folder
+):
+    flags = ("--metrics", "micro_f1,f1-macro@3")
+    said = fails(umpteen_command("evaluate", tiny_run, tiny_data_folder, *flags))
+    assert "Did you mean 'MicroF1'?" in said
+    assert "Did you mean 'MacroF1@3'?" in said

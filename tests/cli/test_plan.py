@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from umpteen.settings import preset_names
+from umpteen.config.settings import preset_names
 
-BASE = ("plan", "--labels", 131_073, "--queries", 294_805)
+BASE = ("plan", "--labels", 131_073, "--queries", 294_805, "--gpu", "h200")
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_has_a_plan(preset, umpteen_command):
-    result = umpteen_command(*BASE, "--preset", preset, "--encoder", "distilbert", "--json")
+    gpus = ("--gpus", 8) if preset == "query2bid" else ()  # whose batch is that of eight
+    result = umpteen_command(*BASE, *gpus, "--preset", preset, "--encoder", "distilbert", "--json")
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
     assert found["fits"]
@@ -106,3 +107,47 @@ def test_bad_input_is_one_sentence(arguments, says, umpteen_command):
     assert says in result.stderr
     assert result.stdout == ""
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_data_folder_gives_the_numbers(umpteen_command, tiny_data_folder):
+    found = umpteen_command("plan", tiny_data_folder, "--gpu", "cpu", "--json")
+    assert found.exit_code == 0, found.stderr
+    assert "60 training texts" in found.stderr
+    assert "40 labels" in found.stderr
+    assert "batches.size 32: 60 queries" in found.stderr  # what training would choose
+    assert json.loads(found.stdout)["steps_in_an_epoch"] == 2  # 60 texts in batches of 32
+
+
+def test_a_file_will_do_and_numbers_that_are_given_count(umpteen_command, tiny_data_folder):
+    file = tiny_data_folder / "train.jsonl"
+    flags = ("--gpu", "cpu", "--json", "--queries", 6400, "--set=batches.size=64")
+    found = umpteen_command("plan", file, *flags)
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["steps_in_an_epoch"] == 100
+
+
+def test_the_default_machine_is_this_one(umpteen_command):
+    import torch
+
+    from umpteen.plan.this_machine import host_memory
+
+    found = umpteen_command("plan", "--labels", 1000, "--queries", 1000, "--json")
+    assert found.exit_code == 0, found.stderr
+    about = json.loads(found.stdout)
+    if not torch.cuda.is_available():
+        assert about["gpu"] == "cpu"
+        assert about["device_memory_bytes"] == host_memory()
+    table = umpteen_command("plan", "--labels", 1000, "--queries", 1000)
+    assert table.stdout.startswith("On this machine, ")
+
+
+def test_without_data_and_numbers_the_usage_is_said(umpteen_command):
+    found = umpteen_command("plan", "--labels", 10)
+    assert found.exit_code == 2
+    assert "Give DATA, a folder or file, or --queries." in found.stderr
+
+
+def test_data_that_cannot_be_trained_on_has_no_plan(umpteen_command, fails, tmp_path):
+    (tmp_path / "test.jsonl").write_text('{"text": "a", "labels": ["b"]}\n')
+    said = fails(umpteen_command("plan", tmp_path))
+    assert "nothing to train on" in said

@@ -37,12 +37,12 @@ def test_a_line_in_is_a_line_out(umpteen_command, trained, tmp_path):
 def test_a_row_of_a_data_set_is_read_as_training_read_it(umpteen_command, trained):
     rows = [
         {"title": "red apple", "content": "old river", "labels": ["L00"]},
-        {"title": "red apple"},
-        {"text": "red apple", "content": "old river"},
+        {"title": "red apple", "content": ""},
     ]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     found = answers(umpteen_command("predict", trained, stdin=lines))
-    assert [a["text"] for a in found] == ["red apple old river", "red apple", "red apple"]
+    assert [a["text"] for a in found] == ["red apple old river", "red apple"]
+    assert [a["input_labels"] for a in found] == [["L00"], None]
 
 
 def test_a_run_that_was_trained_on_titles_reads_titles(umpteen_command, tiny_data_folder, tmp_path):
@@ -104,7 +104,7 @@ def test_a_json_line_without_text_names_file_and_line(umpteen_command, fails, tr
     file.write_text('{"text": "fine"}\n{"name": "no text"}\n')
     said = fails(umpteen_command("predict", trained, file))
     assert f"{file}, line 2" in said
-    assert '"text"' in said
+    assert "'text' is missing" in said
 
 
 def test_bytes_that_are_no_utf8_name_the_file(umpteen_command, fails, trained, tmp_path):

@@ -2,8 +2,8 @@
 
 import json
 
-from umpteen.known_datasets import dataset_names
-from umpteen.settings import preset_names
+from umpteen.config.known_datasets import dataset_names
+from umpteen.config.settings import preset_names
 
 
 def test_every_preset_and_every_data_set_has_a_line(umpteen_command):

@@ -41,6 +41,20 @@ def test_what_a_repair_lost_is_said(umpteen_command, run):
     assert f"lost 1 change; compare with: umpteen labels list {run} --changed" in done.stderr
 
 
+def test_a_backup_is_restored(umpteen_command, run, tmp_path, fails):
+    assert umpteen_command("backup", run, tmp_path / "copy").exit_code == 0
+    assert umpteen_command("labels", "add", run, "new", "later").exit_code == 0
+    done = umpteen_command("restore", tmp_path / "copy", run)
+    assert done.exit_code == 0, done.stderr
+    assert f"the run before: {run}.before-restore-1" in done.stderr
+    assert not json.loads(umpteen_command("labels", "list", run, "--changed", "--json").stdout)[
+        "labels"
+    ]
+    again = json.loads(umpteen_command("restore", tmp_path / "copy", run, "--json").stdout)
+    assert again["previous"] == f"{run}.before-restore-2"
+    assert "is not a run folder" in fails(umpteen_command("restore", tmp_path / "none", run))
+
+
 def test_a_run_is_backed_up(umpteen_command, run, tmp_path, fails):
     umpteen_command("labels", "retire", run, "L1")
     done = umpteen_command("backup", run, tmp_path / "out", "--json")

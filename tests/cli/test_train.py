@@ -98,11 +98,8 @@ WRONG = [
     (["--encoder", "./no/such/folder"], "no/such/folder"),
     (["--preset", "unidek"], "Did you mean 'unidec'?"),
     (["--preset", "missing.toml"], "does not exist"),
-    (["--resume", "--set", "seed=1"], "keeps its own settings"),
-    (["--resume", "--preset", "unidec"], "keeps its own settings"),
-    (["--resume", "--text", "title"], "--text"),
+    (["--resume", "--set", "seed=1"], "is not a run folder"),
     (["--resume"], "is not a run folder"),
-    (["--resume", "--minutes", "3"], "keeps its own settings"),
     (["--minutes", "0"], "more than 0 minutes"),
 ]
 
@@ -116,6 +113,32 @@ def test_what_is_wrong_is_said_in_one_sentence_and_nothing_is_written(
     said = fails(umpteen_command("train", tiny_data_folder, "--out", run, *flags))
     assert message in said
     assert not run.exists()
+
+
+OTHER = [
+    (["--set", "seed=1"], "seed is 1 in the command and 17 in the run"),
+    (["--preset", "unidec"], "in the command and"),
+    (["--text", "title"], "data.text is 'title' in the command and 'all' in the run"),
+    (["--encoder", "convolution"], "encoder.name is 'convolution' in the command and 'bag' in"),
+    (["--minutes", "3"], "the run was started without --minutes"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), OTHER)
+def test_a_resume_that_asks_for_other_settings_names_the_first_difference(
+    flags, message, umpteen_command, fails, tiny_data_folder, trained
+):
+    command = ("train", tiny_data_folder, "--out", trained, "--resume", *flags)
+    assert message in fails(umpteen_command(*command))
+
+
+def test_resume_is_accepted_at_the_end_of_the_original_command(
+    umpteen_command, tiny_data_folder, trained
+):
+    command = ("train", tiny_data_folder, "--out", trained, "--device", "cpu", *FLAGS)
+    again = umpteen_command(*command, "--resume")
+    assert again.exit_code == 0, again.stderr
+    assert "Continuing from" in again.stderr
 
 
 def test_missing_data_is_a_sentence(umpteen_command, fails, tmp_path):
@@ -167,3 +190,34 @@ def test_an_unknown_data_set_is_a_sentence(umpteen_command, fails, tiny_data_fol
     flags = ["--out", tmp_path / "run", "--dataset", "lf-amazon"]
     said = fails(umpteen_command("train", tiny_data_folder, *flags))
     assert "data set 'lf-amazon' is not known. Known: eurlex-4k" in said
+
+
+def test_the_run_folder_has_a_log_from_the_start(umpteen_command, tiny_data_folder, tmp_path):
+    run = tmp_path / "run"
+    flags = (*FLAGS, "--set=train.epochs=1", "--device", "cpu")
+    made = umpteen_command("train", tiny_data_folder, "--out", run, *flags)
+    assert made.exit_code == 0, made.stderr
+    assert made.stderr.splitlines()[0] == f"Reading {tiny_data_folder}"
+    lines = (run / "log.txt").read_text().splitlines()
+    assert lines[0].endswith(f"Reading {tiny_data_folder}")
+    assert any("best so far" in line for line in lines)
+    assert all(line[:2] == "20" for line in lines)
+
+
+def test_a_run_killed_before_it_began_can_be_started_again(
+    umpteen_command, tiny_data_folder, tmp_path
+):
+    flags = (*FLAGS, "--set=train.epochs=1", "--device", "cpu")
+    for name, more in (("fresh", ()), ("resumed", ("--resume",))):
+        run = tmp_path / name
+        run.mkdir()
+        (run / "log.txt").write_text("2026-01-01T00:00:00+0000 Reading\n")
+        made = umpteen_command("train", tiny_data_folder, "--out", run, *flags, *more)
+        assert made.exit_code == 0, made.stderr
+        assert (run / "models.json").is_file()
+
+
+def test_a_folder_in_use_is_refused_before_the_data_is_read(umpteen_command, fails, trained):
+    said = fails(umpteen_command("train", "no-such-data", "--out", trained))
+    assert "continue the run in it with --resume" in said
+    assert "Reading" not in said

@@ -27,11 +27,11 @@ ROWS |= {"ids": "*i64", "values": "*fp32", "step": "i32", "key": "i64"}
 ROW_SHAPE = {"DIM": 256, "BLOCK": 256, "STEP": 0.1, "SHARE": 0.9}
 
 KERNELS = {
-    "compute.fused_norm:_forward": [
+    "compute.kernels.fused_norm:_forward": [
         ("*bf16", NORM | {"eps": "fp32", "bias": "*fp32", "shift": "*fp32"}, NORM_SHAPE),
     ],
-    "compute.fused_norm:_backward": [("*bf16", NORM | {"partial": "*fp32"}, NORM_SHAPE)],
-    "compute.fused_norm:_again": [
+    "compute.kernels.fused_norm:_backward": [("*bf16", NORM | {"partial": "*fp32"}, NORM_SHAPE)],
+    "compute.kernels.fused_norm:_again": [
         (
             "*bf16",
             {name: NORM[name] for name in ("weight", "means", "inverses", "count")}
@@ -39,27 +39,27 @@ KERNELS = {
             {name: NORM_SHAPE[name] for name in ("WIDTH", "BLOCK", "ROWS")},
         ),
     ],
-    "compute.tile_attention:_forward": [("*bf16", TILES, TILE_SHAPE)],
-    "compute.tile_attention:_backward": [("*bf16", TILES, TILE_SHAPE)],
-    "compute.fused_feed_forward:_gelu_backward": [
+    "compute.kernels.tile_attention:_forward": [("*bf16", TILES, TILE_SHAPE)],
+    "compute.kernels.tile_attention:_backward": [("*bf16", TILES, TILE_SHAPE)],
+    "compute.kernels.fused_feed_forward:_gelu_backward": [
         (
             "*bf16",
             {"partial": "*fp32", "count": "i32", "width": "i32"},
             {"ROWS": 16, "COLUMNS": 128},
         ),
     ],
-    "compute.text_sum:_sum": [
+    "compute.kernels.text_sum:_sum": [
         (
             "*fp32",
             {"hidden": "*bf16", "offsets": "*i64", "width": "i32"},
             {"ROWS": 8, "COLUMNS": 128},
         ),
     ],
-    "compute.label_kernels:_summarise": [
+    "compute.kernels.label_kernels:_summarise": [
         ("*bf16", STRIPS, STRIP_SHAPE),
         ("*fp32", STRIPS, STRIP_SHAPE | {"SOFTPLUS": False}),
     ],
-    "compute.label_kernels:_slopes": [
+    "compute.kernels.label_kernels:_slopes": [
         (
             "*fp32",
             STRIPS | {"scores": scores, "slopes": "*bf16"},
@@ -95,7 +95,7 @@ KERNELS = {
         )
         for kind in ("*fp32", "*bf16")
     ],
-    "compute.row_kernel:_update": [
+    "compute.kernels.row_kernel:_update": [
         (
             "fp32",
             ROWS | {"vectors": "*fp32", "mean": "*fp32", "square": "*fp32"},

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from compute.test_label_blocks import every_pair, parts
+from compute.streaming.test_label_blocks import every_pair, parts
 from umpteen.compute.grad_cache import Side, cached_backward, cached_vectors, chunk_randomness
-from umpteen.compute.label_blocks import streamed_loss
+from umpteen.compute.streaming.label_blocks import streamed_loss
 from umpteen.errors import UmpteenError
 from umpteen.objectives.base import block_loss
 from umpteen.objectives.decoupled_softmax import DecoupledSoftmax

@@ -14,18 +14,21 @@ V = 60
 def make(kind, tiny_bert):
     torch.manual_seed(0)
     if kind == "transformer":
-        from umpteen.model.transformer import TransformerEncoder, load_network
+        from umpteen.model.pretrained import load_network
+        from umpteen.model.transformer import TransformerEncoder
 
         encoder = TransformerEncoder(load_network(str(tiny_bert)))
     elif kind == "chunked":
         encoder = resolve(ENCODERS, kind, kind="encoder")(make("bag", tiny_bert), max_tokens=6)
     elif kind == "bag":
         encoder = resolve(ENCODERS, kind, kind="encoder")(torch.randn(V, 8), hidden=6)
-    else:
+    elif kind == "convolution":
         encoder = resolve(ENCODERS, kind, kind="encoder")(
             torch.randn(V, 8), channels=5, widths=(1, 2, 4)
         )
-    if kind in ("bag", "convolution"):
+    else:  # of another package
+        encoder = resolve(ENCODERS, kind, kind="encoder")(torch.randn(V, 8))
+    if kind not in ("transformer", "chunked"):
         with torch.no_grad():
             for parameter in encoder.parameters():  # so that no block hides behind a zero start
                 parameter.add_(torch.randn(parameter.shape) * 0.3)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from umpteen.data.dataset import Dataset, Propensity, Split
-from umpteen.data.formats import FORMATS, LOOKED_FOR, find_format, load_dataset
+from umpteen.data.formats import FORMATS, LOOKED_FOR, READ_ONLY, find_format, load_dataset
 from umpteen.data.formats.features import ALL, features, losses
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
@@ -59,7 +59,12 @@ def _split(seed: int, *, titles=TITLES, contents=CONTENTS, ids=True, n_labels=7)
 
 
 def odd_dataset() -> Dataset:
-    labels = LabelSet(IDS, [f"label {name}\nx" for name in IDS], ["", "d", "", "", "", "", "é"])
+    labels = LabelSet(
+        IDS,
+        [f"label {name}\nx" for name in IDS],
+        ["", "d", "", "", "", "", "é"],
+        [{"broader": ["7"]}, {}, {"notation": "4.2"}, {}, {}, {}, {}],
+    )
     splits = {name: _split(seed) for seed, name in enumerate(("train", "validation", "test"))}
     return Dataset(labels, splits, Propensity(0.6, 2.6), "Ödd")
 
@@ -90,6 +95,18 @@ def held(dataset: Dataset, holds: frozenset[str]) -> Dataset:
         splits = {
             k: replace(s, titles=[_one_line(text) for text in s.titles]) for k, s in splits.items()
         }
+    if "tabs" not in holds:
+        labels = replace(labels, titles=[text.replace("\t", " ") for text in labels.titles])
+        splits = {
+            k: replace(s, titles=[text.replace("\t", " ") for text in s.titles])
+            for k, s in splits.items()
+        }
+    if "relevance" not in holds:
+        splits = {
+            k: replace(s, targets=(s.targets > 0).astype(np.float32)) for k, s in splits.items()
+        }
+    if "label metadata" not in holds:
+        labels = replace(labels, metadata=None)
     if "label ids" not in holds:
         labels = replace(labels, ids=[str(row) for row in range(len(labels))])
     if "query ids" not in holds:
@@ -103,6 +120,8 @@ def assert_same(got: Dataset, expected: Dataset) -> None:
     assert list(got.labels.ids) == list(expected.labels.ids)
     assert list(got.labels.titles) == list(expected.labels.titles)
     assert got.labels.contents == expected.labels.contents
+    if expected.labels.metadata is not None:  # some formats hold a part of it
+        assert got.labels.metadata == expected.labels.metadata
     assert list(got.splits) == list(expected.splits)
     for name, split in expected.splits.items():
         assert list(got[name].titles) == list(split.titles)
@@ -116,7 +135,7 @@ def assert_same(got: Dataset, expected: Dataset) -> None:
 
 
 def test_every_format_says_what_it_looks_for():
-    assert set(LOOKED_FOR) == set(FORMATS)
+    assert set(LOOKED_FOR) == {*FORMATS.own, *READ_ONLY}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -172,7 +191,7 @@ def test_the_files_of_every_split_are_named(name, tmp_path):
     part.write(odd_dataset(), tmp_path)
     files = part.files(tmp_path)
     assert list(files) == ["train", "validation", "test"]
-    assert all(file.is_file() for file in files.values())
+    assert all(file.exists() for file in files.values())
     assert part.UNIT in ("line", "row")
 
 

@@ -39,6 +39,12 @@ def build(request):
     return lambda vectors: kind.build(vectors, **options)
 
 
+@pytest.fixture
+def score_error(build, vectors):
+    """What the kind declares; the default is that of bfloat16 or 8 bits, a relative 2^-9."""
+    return getattr(build(vectors), "score_error", 0.02)
+
+
 def unit(rng, n):
     vectors = rng.standard_normal((n, DIM)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -54,11 +60,8 @@ def queries():
     return unit(np.random.default_rng(1), 23)
 
 
-def check_sound(top, scores, k, tolerance=0.02):
-    """Falling, no row twice, empty places last, and scores near the true products.
-
-    The tolerance is that of vectors in bfloat16 or 8 bits: unit vectors, a relative error of 2^-9.
-    """
+def check_sound(top, scores, k, tolerance):
+    """Falling, no row twice, empty places last, and scores near the true products."""
     assert top.rows.shape == top.scores.shape == (len(scores), k)
     assert top.rows.dtype == np.int64
     assert top.scores.dtype == np.float32
@@ -79,10 +82,12 @@ def test_keeps_the_protocol(build, vectors):
 
 
 @pytest.mark.parametrize("k", [1, 7, 50])
-def test_result_is_sorted_and_finds_most_of_the_exact_answer(build, vectors, queries, k):
+def test_result_is_sorted_and_finds_most_of_the_exact_answer(
+    build, score_error, vectors, queries, k
+):
     index = build(vectors)
     top = index.search(queries, k)
-    check_sound(top, queries @ vectors.T, k)
+    check_sound(top, queries @ vectors.T, k, score_error)
     assert (top.rows >= 0).all()
     assert recall(index, ExactIndex.build(vectors), queries, k) > 0.6
 
@@ -93,15 +98,15 @@ def test_takes_tensors_as_well_as_arrays(build, vectors, queries):
     assert np.array_equal(first.rows, second.rows)
 
 
-def test_k_beyond_the_labels_pads(build, queries):
+def test_k_beyond_the_labels_pads(build, score_error, queries):
     vectors = unit(np.random.default_rng(2), 67)
     top = build(vectors).search(queries, 70)
-    check_sound(top, queries @ vectors.T, 70)
+    check_sound(top, queries @ vectors.T, 70, score_error)
     assert ((top.rows >= 0).sum(axis=1) == 67).all()
     assert (top.rows[:, 67:] == -1).all()
 
 
-def test_excluded_pairs_never_come_back_and_k_others_do(build, vectors, queries):
+def test_excluded_pairs_never_come_back_and_k_others_do(build, score_error, vectors, queries):
     index = build(vectors)
     rng = np.random.default_rng(3)
     # Each query loses its own best labels, from none to nearly all; some pairs are there twice.
@@ -117,15 +122,15 @@ def test_excluded_pairs_never_come_back_and_k_others_do(build, vectors, queries)
     top = index.search(queries, 10, exclude=exclude)
     banned = {tuple(pair) for pair in exclude.tolist()}
     assert not {(i, r) for i, line in enumerate(top.rows.tolist()) for r in line} & banned
-    check_sound(top, scores, 10)
+    check_sound(top, scores, 10, score_error)
     assert (top.rows >= 0).sum(axis=1).tolist() == np.minimum(10, 501 - counts).tolist()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.9])
-def test_labels_that_are_not_allowed_never_come_back(build, vectors, queries, share):
+def test_labels_that_are_not_allowed_never_come_back(build, score_error, vectors, queries, share):
     allowed = np.random.default_rng(4).random(501) < share
     top = build(vectors).search(queries, 20, allowed=allowed)
-    check_sound(top, queries @ vectors.T, 20)
+    check_sound(top, queries @ vectors.T, 20, score_error)
     assert allowed[top.rows[top.rows >= 0]].all()
     assert ((top.rows >= 0).sum(axis=1) == min(20, allowed.sum())).all()
 

@@ -19,10 +19,16 @@ VARIANTS = {  # a name of the table, or a name with options
         {"k": 2},
     ),  # the default k would give these few labels a place each
     "soft_top_k, k of positives": ("soft_top_k", {"k": "positives", "alpha": 0.7}),
-    "triplet": ("triplet", {"margin": 1.3, "n_negatives": 3}),
+    "bce, mean": ("bce", {"mean": True}),
+    "prob_contrastive": ("prob_contrastive", {"c": 0.75, "d": 3.0, "threshold": 0.05}),
+    "prob_contrastive, hardest": ("prob_contrastive", {"n_negatives": 3}),
+    "triplet": ("triplet", {"margin": 1.3, "n_negatives": 3, "temperature": 0.7}),
     "triplet, even": ("triplet", {"margin": 0.4, "n_negatives": 10, "softmax_weighted": False}),
 }
-ALL = [(objective, reduction) for objective in VARIANTS for reduction in REDUCTIONS]
+COMPETING = {"pol, competing": "pol", "k-sample, competing": "k-sample"}
+"""Reductions that leave the positives they did not draw among the candidates."""
+EVERY_REDUCTION = [*REDUCTIONS, *COMPETING]
+ALL = [(objective, reduction) for objective in VARIANTS for reduction in EVERY_REDUCTION]
 every_pair = pytest.mark.parametrize(("objective", "reduction"), ALL)
 
 
@@ -40,17 +46,20 @@ def share_out(reduction, pairs):
         return {(i, j): 1.0 / totals[i] for i, j in pairs}
     rows = {i: [pair for pair in pairs if pair[0] == i] for i in totals}
     rng = np.random.default_rng(sum(totals))
-    drawn = {mine[rng.integers(len(mine))] for mine in rows.values()}
-    return {pair: 1.0 / t if pair in drawn else 0.0 for pair, t in pairs.items()}
+    weights = dict.fromkeys(pairs, 0.0)
+    for mine in rows.values():
+        n = min(len(mine), 3 if "k-sample" in reduction else 1)
+        for place in rng.choice(len(mine), n, replace=False):
+            weights[mine[place]] = 1.0 / (n * pairs[mine[place]])
+    return weights
 
 
 class Fixed:
-    """A reduction whose weights are looked up, for the one that draws."""
+    """A reduction whose weights are looked up, for those that draw."""
 
-    drops = True
-
-    def __init__(self, weights):
+    def __init__(self, weights, *, drops=True):
         self.weights = weights
+        self.drops = drops
 
     def __call__(self, positives, n_rows):
         pairs = zip(positives.rows.tolist(), positives.cols.tolist(), strict=True)
@@ -58,8 +67,9 @@ class Fixed:
 
 
 def parts(objective, reduction, pairs):
-    if reduction == "pol":
-        return base_loss(objective), Fixed(share_out("pol", pairs))
+    if "pol" in reduction or "k-sample" in reduction:
+        drops = reduction not in COMPETING
+        return base_loss(objective), Fixed(share_out(reduction, pairs), drops=drops)
     return base_loss(objective), resolve(REDUCTIONS, reduction, kind="reduction")
 
 
@@ -116,24 +126,38 @@ def reference_decoupled_softmax(s, targets, alive):
     }
 
 
-def reference_bce(s, targets, alive):
+def reference_bce(s, targets, alive, mean=False):
     def probability(j):
         return 1 / (1 + torch.exp(-s[j]))
 
-    negatives = sum(-torch.log(1 - probability(j)) for j in alive if j not in targets)
+    n = len(alive) if mean else 1
+    negatives = sum(-torch.log(1 - probability(j)) / n for j in alive if j not in targets)
     return negatives, {
-        p: -t * torch.log(probability(p)) - (1 - t) * torch.log(1 - probability(p))
+        p: (-t * torch.log(probability(p)) - (1 - t) * torch.log(1 - probability(p))) / n
         for p, t in targets.items()
     }
 
 
-def reference_triplet(s, targets, alive, margin, n_negatives, softmax_weighted=True):
+def reference_prob_contrastive(s, targets, alive, c=0.9, d=1.5, n_negatives=0, threshold=0.0):
+    negatives = sorted((j for j in alive if j not in targets), key=lambda j: -s[j].item())
+    costs = []
+    for j in negatives[: n_negatives or None]:
+        chance = c * torch.exp(d * (s[j] - 1)) if s[j] < 1 else torch.tensor(c, dtype=s.dtype)
+        costs.append(-torch.log(1 - chance) / d)
+    return sum(cost for cost in costs if cost >= threshold), {
+        p: -t * torch.log(c * torch.exp(d * (s[p] - 1))) / d for p, t in targets.items()
+    }
+
+
+def reference_triplet(
+    s, targets, alive, margin, n_negatives, softmax_weighted=True, temperature=0.1
+):
     negatives = sorted((j for j in alive if j not in targets), key=lambda j: -s[j].item())
     terms = {}
     for p, t in targets.items():
-        gaps = [margin + s[n] - s[p] for n in negatives[:n_negatives]]
-        gaps = [gap for gap in gaps if gap > 0]
-        sizes = [math.exp(gap.item()) if softmax_weighted else 1.0 for gap in gaps]
+        active = [n for n in negatives[:n_negatives] if margin + s[n] - s[p] > 0]
+        sizes = [torch.exp(s[n] / temperature) if softmax_weighted else 1.0 for n in active]
+        gaps = [margin + s[n] - s[p] for n in active]
         terms[p] = t * sum(u / sum(sizes) * gap for u, gap in zip(sizes, gaps, strict=True))
     return 0.0, terms
 
@@ -170,8 +194,27 @@ REFERENCES = {
     "decoupled_softmax": reference_decoupled_softmax,
     "bce": reference_bce,
     "triplet": reference_triplet,
+    "prob_contrastive": reference_prob_contrastive,
     "soft_top_k": reference_soft_top_k,
 }
+
+
+def definition_of(name):
+    """The formula above; that of a part from another package is a method of its own."""
+    if name in REFERENCES:
+        return REFERENCES[name]
+    definition = getattr(resolve(OBJECTIVES, name, kind="objective"), "definition", None)
+    return definition or pytest.skip(f"{name} has no static method 'definition' to compare with")
+
+
+def declaring(capability):
+    """Run a test for the objectives that declare a property."""
+    pairs = [pair for pair in ALL if getattr(base_loss(pair[0]), capability, False)]
+    return pytest.mark.parametrize(("objective", "reduction"), pairs)
+
+
+def test_the_definitions_cover_every_objective_of_umpteen():
+    assert set(REFERENCES) == set(OBJECTIVES.own)
 
 
 def reference(objective, reduction, scores, pairs):
@@ -182,10 +225,10 @@ def reference(objective, reduction, scores, pairs):
         mine = [j for i, j in pairs if i == row]
         if not mine:
             continue
-        gone = {j for j in mine if weights[row, j] == 0}
+        gone = {j for j in mine if weights[row, j] == 0 and reduction not in COMPETING}
         targets = {j: pairs[row, j] for j in mine if j not in gone}
         alive = [j for j in range(scores.shape[1]) if scores[row, j] != NOTHING and j not in gone]
-        negatives, terms = REFERENCES[name](scores[row], targets, alive, **options)
+        negatives, terms = definition_of(name)(scores[row], targets, alive, **options)
         total = total + negatives + sum(weights[row, p] * term for p, term in terms.items())
         counted += 1
     return total / max(counted, 1)
@@ -227,7 +270,7 @@ def streamed(objective, reduction, scores, pairs, size, *, backwards=False):
     """The loss from blocks of columns: a summary of each, merged, and the positives' scores."""
     base, weigh = parts(objective, reduction, pairs)
     weights = dict(zip(pairs, weigh(as_positives(pairs), len(scores)).tolist(), strict=True))
-    gone = {pair for pair in pairs if weights[pair] == 0}
+    gone = {pair for pair in pairs if weights[pair] == 0 and reduction not in COMPETING}
     absent = torch.zeros(scores.shape, dtype=torch.bool)
     absent[[i for i, _ in gone], [j for _, j in gone]] = True
     blocks, inside = [], []
@@ -309,7 +352,10 @@ def test_permuting_queries_labels_and_pairs_permutes_the_gradient(objective, red
         reduction,
         scores[rows][:, cols],
         moved,
-        weigh=Fixed({(new_row[i], new_col[j]): w for (i, j), w in weights.items()}),
+        weigh=Fixed(
+            {(new_row[i], new_col[j]): w for (i, j), w in weights.items()},
+            drops=reduction not in COMPETING,
+        ),
     )
     torch.testing.assert_close(again, loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(turned, gradient[rows][:, cols], rtol=1e-10, atol=1e-13)
@@ -324,7 +370,8 @@ def test_rows_without_positives_contribute_nothing(objective, reduction):
     kept = [1, 2, 4, 5, 6]
     fewer = {(kept.index(i), j): t for (i, j), t in pairs.items()}
     weights = {(kept.index(i), j): w for (i, j), w in share_out(reduction, pairs).items()}
-    alone = block_loss(base_loss(objective), Fixed(weights), scores[kept], as_positives(fewer))
+    weigh = Fixed(weights, drops=reduction not in COMPETING)
+    alone = block_loss(base_loss(objective), weigh, scores[kept], as_positives(fewer))
     torch.testing.assert_close(loss, alone, rtol=1e-12, atol=0)
 
 
@@ -352,9 +399,8 @@ def test_filtered_pairs_are_as_if_they_were_not_there(objective, reduction):
     assert torch.equal(wider_gradient[:, 6:], torch.zeros(7, 4, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("objective", [name for name in VARIANTS if name != "bce"])
-def test_a_mask_is_minus_infinity_and_not_minus_100(objective, reduction):
+@declaring("shift_invariant")
+def test_a_shift_invariant_objective_does_not_change_with_a_constant(objective, reduction):
     # With a mask of -100 the masked pairs would outweigh everything once scores are near -500.
     scores, pairs = make_case(8)
     loss, gradient = loss_and_gradient(objective, reduction, scores, pairs)
@@ -383,9 +429,20 @@ def test_huge_scores_stay_finite_in_float32(objective, reduction, sign):
     loss, gradient = loss_and_gradient(objective, reduction, sign * scores, pairs)
     assert math.isfinite(loss)
     assert torch.isfinite(gradient).all()
-    assert loss > 1e3  # a positive is far below a negative in both signs
-    if "soft_top_k" not in objective:  # whose positives compete for places
-        assert (gradient[[0, 0, 1, 2], [0, 1, 1, 4]] <= 0).all()
+    if "prob_contrastive" in objective:  # which takes cosines, and falls beyond 1
+        return
+    assert loss > 0  # a positive is far below a negative in both signs
+    if VARIANTS[objective][0] in OBJECTIVES.own:  # none of which is bounded
+        assert loss > 1e3
+
+
+@declaring("monotone")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_monotone_objective_falls_with_the_scores_of_positives(objective, reduction, seed):
+    scores, pairs = make_case(seed, weighted=False)
+    _, gradient = loss_and_gradient(objective, reduction, scores * 3, pairs)
+    positives = as_positives(pairs)
+    assert (gradient[positives.rows, positives.cols] <= 0).all()
 
 
 @every_pair
@@ -410,5 +467,6 @@ def test_reductions_of_the_table_draw_or_weigh_as_the_lookup_says(objective, nam
     torch.manual_seed(5)
     weights = weigh(as_positives(pairs), 7).tolist()
     table = dict(zip(pairs, weights, strict=True))
-    expected = block_loss(base_loss(objective), Fixed(table), scores, as_positives(pairs))
+    drawn = Fixed(table, drops=getattr(weigh, "drops", False))
+    expected = block_loss(base_loss(objective), drawn, scores, as_positives(pairs))
     torch.testing.assert_close(loss, expected, rtol=1e-13, atol=0)

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import umpteen
+from umpteen.config.settings import from_mapping
 from umpteen.errors import RunError
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, RetrieverSpec
 from umpteen.ranking.retrievers.base import Retriever
-from umpteen.runs import RunFolder
-from umpteen.settings import from_mapping
+from umpteen.run_folder import RunFolder
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
 
 TEXTS = [
@@ -281,7 +281,7 @@ def test_a_retriever_is_added_with_one_class_and_one_row(
     module = ModuleType("first_letter_retriever")
     module.FirstLetter = FirstLetter
     monkeypatch.setitem(sys.modules, "first_letter_retriever", module)
-    monkeypatch.setitem(RETRIEVERS, "first_letter", "first_letter_retriever:FirstLetter")
+    monkeypatch.setitem(RETRIEVERS.own, "first_letter", "first_letter_retriever:FirstLetter")
     run = shutil.copytree(tiny_run, tmp_path / "run")
     refit(run, tiny_data)
     model = umpteen.Predictor.load(run, device="cpu")
@@ -296,6 +296,6 @@ def test_a_retriever_is_added_with_one_class_and_one_row(
     more = model.predict("red apple", 3, without=["dual"], explain=True)
     assert more.explanations[0][0]["scores"]["first_letter"] == 1.0
     assert "first_letter" in more.explanations[0][0]["contributions"]
-    monkeypatch.delitem(RETRIEVERS, "first_letter")
+    monkeypatch.delitem(RETRIEVERS.own, "first_letter")
     with pytest.raises(RunError, match="[Ff]it the ensemble again"):
         umpteen.Predictor.load(run, device="cpu")

@@ -108,5 +108,5 @@ class TestWithFaiss:
         FaissIndex.build(VECTORS).save(tmp_path / "index")
         file = tmp_path / "index" / "labels.faiss"
         file.write_bytes(file.read_bytes()[:200])
-        with pytest.raises(RunError, match="cannot be read by faiss"):
+        with pytest.raises(RunError, match="labels.faiss is damaged: its checksum"):
             FaissIndex.load(tmp_path / "index")

@@ -8,7 +8,8 @@ import torch
 
 from umpteen.model.chunked import ChunkedEncoder
 from umpteen.model.frugal.bag import BagEncoder
-from umpteen.model.transformer import TransformerEncoder, load_network
+from umpteen.model.pretrained import load_network
+from umpteen.model.transformer import TransformerEncoder
 from umpteen.types import Ragged
 
 V = 60

@@ -8,7 +8,7 @@ import torch
 from small_runs import SETTINGS, fit, outcome, stop_at
 from torch.nn.functional import normalize
 
-from umpteen.build import build_losses, load_config, resolve_open_settings
+from umpteen.config.loading import load_config
 from umpteen.data.augment.gandalf import label_targets
 from umpteen.data.augment.graph import GraphOptions
 from umpteen.data.augment.label_graph import strongest_neighbours
@@ -16,8 +16,10 @@ from umpteen.errors import ConfigError
 from umpteen.evaluation import evaluate
 from umpteen.model.vectors import label_search_vectors
 from umpteen.training import prepare
-from umpteen.training.build import build_loop, build_untrained_model
+from umpteen.training.build_loop import build_loop, build_untrained_model
+from umpteen.training.factories import build_losses
 from umpteen.training.optim import Optimizers
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.step import classifier_loss
 
 SIDES = ("text", "graph")

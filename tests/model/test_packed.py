@@ -14,7 +14,8 @@ from umpteen.extras import installed
 from umpteen.model import packed_forward
 from umpteen.model.packed import PACKED, packed_form
 from umpteen.model.packed_forward import encode_packed, lay_out_packed
-from umpteen.model.transformer import TransformerEncoder, load_network
+from umpteen.model.pretrained import load_network
+from umpteen.model.transformer import TransformerEncoder
 from umpteen.types import Ragged
 
 V, LONGEST = 60, 40
@@ -33,7 +34,7 @@ needs_triton = pytest.mark.skipif(not installed("triton"), reason="the kernels n
 every_network = pytest.mark.parametrize("name", sorted(PACKED))
 # The kernels see a network taken apart, so one of each way to do that.
 FORMS = sorted({d: n for n, d in PACKED.items()}.values())
-POOLINGS = ["mean", "first"]
+POOLINGS = ["mean", "first", "last"]
 every_form = pytest.mark.parametrize("name", FORMS)
 every_pooling = pytest.mark.parametrize("pooling", POOLINGS)
 
@@ -81,6 +82,8 @@ def padded(network, texts, pooling):
     hidden = network(input_ids=ids.to(device), attention_mask=mask.to(device))[0]
     if pooling == "first":
         return hidden[:, 0]
+    if pooling == "last":
+        return torch.stack([h[len(t) - 1] for h, t in zip(hidden, texts, strict=True)])
     return torch.stack([h[: len(t)].mean(dim=0) for h, t in zip(hidden, texts, strict=True)])
 
 

@@ -11,8 +11,9 @@ from umpteen.errors import RunError
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.frugal.tables import train_tokenizer
 from umpteen.model.model import Model
+from umpteen.model.pretrained import load_network, load_tokenizer
 from umpteen.model.storage import TextConfig, load_model, load_vectors, save_model
-from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
+from umpteen.model.transformer import TransformerEncoder
 
 READING = TextConfig(text="title", max_tokens=9, label_fingerprint="abc")
 TEXTS = ["red apple near", "old river", "tiny"]
@@ -188,7 +189,7 @@ def test_mapped_label_vectors_are_those_of_the_file(tiny_data, tmp_path, dual_on
     from small_runs import fit
 
     from umpteen.model.storage import load_model
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
 
     changes = ("model.heads=['dual']",) if dual_only else ()
     fit(tiny_data, tmp_path / "run", "train.epochs=1", *changes)

@@ -5,7 +5,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from umpteen.data.tokens import encode
 from umpteen.errors import ConfigError
-from umpteen.model.transformer import TransformerEncoder, load_network, load_tokenizer
+from umpteen.model.pretrained import load_network, load_tokenizer
+from umpteen.model.transformer import TransformerEncoder
 
 
 class Asked(TorchDispatchMode):
@@ -60,7 +61,7 @@ def test_first_pooling_equals_the_padded_forward_of_the_library(tiny_bert, texts
 
 
 def test_an_unknown_pooling_and_an_unknown_place_are_errors(tiny_bert, tmp_path):
-    with pytest.raises(ConfigError, match="pooling 'max' is not known. Known: mean, first"):
+    with pytest.raises(ConfigError, match="pooling 'max' is not known. Known: mean, first, last"):
         TransformerEncoder(load_network(str(tiny_bert)), pooling="max")
     with pytest.raises(ConfigError, match="neither a folder with a Hugging Face model"):
         load_network(str(tmp_path))

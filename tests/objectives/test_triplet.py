@@ -1,9 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
 from umpteen.errors import ConfigError
 from umpteen.objectives.base import block_loss
-from umpteen.objectives.reductions import sum_of_positives
+from umpteen.objectives.reductions import mean_of_positives, sum_of_positives
 from umpteen.objectives.triplet import Triplet
 from umpteen.types import Positives
 
@@ -27,11 +28,58 @@ def test_only_negatives_within_the_margin_count():
     assert gradient == [-1.0, 0.5, 0.5, 0.0]
 
 
-def test_harder_negatives_pull_more_by_a_softmax_that_is_a_constant():
-    loss, gradient = run(Triplet(0.5), 1.0, 1.25, 0.75, 0.0)
-    shares = torch.softmax(torch.tensor([0.75, 0.25]), 0).tolist()
-    assert loss == pytest.approx(shares[0] * 0.75 + shares[1] * 0.25)
-    assert gradient == pytest.approx([-1.0, *shares, 0.0])
+def test_harder_negatives_pull_more_by_a_softmax_that_is_differentiated():
+    """NGAME: u = softmax(s / 0.1) over the negatives within the margin."""
+    loss, gradient = run(Triplet(0.5), 1.0, 1.05, 0.95, 0.0)
+    s = torch.tensor([1.0, 1.05, 0.95], dtype=torch.float64, requires_grad=True)
+    expected = (torch.softmax(s[1:] / 0.1, 0) * (0.5 + s[1:] - s[0])).sum()
+    expected.backward()
+    assert loss == pytest.approx(expected.item())
+    assert gradient == pytest.approx([*s.grad.tolist(), 0.0], abs=1e-6)
+
+
+def ngame_stage_2(scores, relevant, margin, n_positives, n_negatives):
+    """The definition in NumPy: the hardest positives, weights softmax of the violations."""
+    rows = []
+    for s, mine in zip(scores, relevant, strict=True):
+        positives = np.sort(s[mine])[:n_positives]
+        negatives = np.sort(s[~mine])[::-1][:n_negatives]
+        terms = []
+        for positive in positives:
+            violations = np.maximum(0, negatives - positive + margin)
+            sizes = np.exp(violations) * (violations > 0)
+            terms.append((sizes / max(sizes.sum(), 1e-300) * violations).sum())
+        rows.append(np.mean(terms))
+    return np.mean(rows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_hardest_positives_of_ngames_second_stage(seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.uniform(-0.2, 0.9, (5, 19))
+    relevant = rng.random((5, 19)) < 0.35
+    relevant[:, 0] = True
+    pairs = np.argwhere(relevant)
+    positives = Positives(
+        torch.from_numpy(pairs[:, 0]),
+        torch.from_numpy(pairs[:, 1]),
+        torch.ones(len(pairs), dtype=torch.float64),
+    )
+    objective = Triplet(0.2, 5, temperature=1.0, n_positives=3)
+    loss = block_loss(objective, mean_of_positives, torch.from_numpy(scores), positives)
+    assert loss.item() == pytest.approx(ngame_stage_2(scores, relevant, 0.2, 3, 5), rel=1e-12)
+
+
+def test_a_dropped_positive_is_none_of_the_hardest():
+    scores = torch.tensor([[0.1, 0.2, 0.3, 0.5]], dtype=torch.float64)
+    three = Positives(torch.zeros(3, dtype=torch.int64), torch.arange(3), torch.ones(3).double())
+
+    def second_alone(positives, n_rows):
+        return torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+
+    second_alone.drops = True
+    loss = block_loss(Triplet(0.3, n_positives=1), second_alone, scores, three)
+    assert loss.item() == pytest.approx(0.3 + 0.5 - 0.2)
 
 
 def test_no_more_than_the_hardest_count():
@@ -50,3 +98,7 @@ def test_options_out_of_range_are_refused():
         Triplet(-0.1)
     with pytest.raises(ConfigError, match="n_negatives is 0"):
         Triplet(n_negatives=0)
+    with pytest.raises(ConfigError, match="temperature is 0"):
+        Triplet(temperature=0)
+    with pytest.raises(ConfigError, match="n_positives is -1"):
+        Triplet(n_positives=-1)

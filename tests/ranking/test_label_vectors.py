@@ -7,6 +7,7 @@ import torch
 from umpteen.errors import ConfigError
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import GrowingIndex
+from umpteen.ranking import added_labels
 from umpteen.ranking.added_labels import NEIGHBOURS, SHARPNESS, added_label_vectors
 from umpteen.ranking.label_vectors import LabelVectors
 
@@ -153,3 +154,20 @@ def test_added_labels_of_a_dual_model_keep_their_vectors():
     vectors, _, _ = made(columns={"dual": slice(0, DIM)})
     own = torch.from_numpy(unit(2, DIM, 8))
     assert added_label_vectors(own, vectors) is own
+
+
+def test_very_many_added_labels_have_almost_the_same_vectors(monkeypatch):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(5)
+    centres = rng.normal(size=(200, 8))
+    own = centres[rng.integers(200, size=9000)] + 0.3 * rng.normal(size=(9000, 8))
+    own = (own / np.linalg.norm(own, axis=1, keepdims=True)).astype(np.float32)
+    columns = {"dual": slice(0, 4), "classifier": slice(4, 8), "combined": slice(0, 8)}
+    trained = LabelVectors(own, columns, torch.device("cpu"))
+    added = torch.from_numpy(own[:37] + 0.01)
+    exact = added_label_vectors(added, trained)
+    monkeypatch.setattr(added_labels, "EXACT_PAIRS", 1000)
+    approximate = added_label_vectors(added, trained)
+    assert torch.equal(approximate[:, :4], added[:, :4])
+    cosines = (exact[:, 4:] * approximate[:, 4:]).sum(dim=1)
+    assert cosines.mean() > 0.98

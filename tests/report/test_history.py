@@ -5,7 +5,7 @@ import pytest
 
 from umpteen.errors import RunError
 from umpteen.report.history import Steps, loss_curve, read_history, read_steps
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 
 
 def write_steps(path, losses, seconds=None, tail=""):

@@ -356,3 +356,24 @@ def test_queries_without_true_labels_are_counted_and_not_shown(run, tiny_data, t
     without = int(np.count_nonzero(np.diff(data["test"].filtered_targets().indptr) == 0))
     assert f"{without} queries have no true label" in page.sections["heads"]
     assert part.titles[4] not in page.sections["examples"]
+
+
+def test_the_page_is_about_the_ensemble_where_it_is_in_use(tiny_run, tiny_data, tmp_path):
+    page = Page(write_report(tiny_run, data=tiny_data, out=tmp_path / "page.html", device="cpu"))
+    assert "Ensemble, the one in use, in percent" in page.sections[""]
+    assert "The ensemble, which predictions come from, is fitted after" in page.sections["curves"]
+    labels = page.sections["labels"]
+    assert "where the ensemble gains most against the combined head alone" in labels
+    assert "not found by the ensemble" in labels
+    assert "Ensemble; predicted are labels with probability" in labels
+    model = Predictor.load(tiny_run, device="cpu")
+    label_id, text, *_, f1 = next(evaluate(model, tiny_data).per_label.rows())
+    name = text if text == label_id else f"{text} {label_id}"
+    first = next(row for row in page.rows["labels"] if row[0] == name)
+    assert first[-1] == f"{f1:.2f}"
+    assert "ensemble" in page.sections["facts"]
+
+
+def test_examples_of_the_run_give_the_scores_of_labels_too(tiny_run, tmp_path):
+    page = Page(write_report(tiny_run, out=tmp_path / "page.html", device="cpu"))
+    assert "Ensemble; predicted are labels with probability" in page.sections["labels"]

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
 
-PATIENCE = 180
+PATIENCE = float(os.environ.get("UMPTEEN_TEST_PATIENCE", 180))
 """Seconds for anything that another process is to do: a machine may be busy with other things."""
 
 
@@ -49,7 +50,7 @@ def serving(run):
     with ExitStack() as stack:
 
         def start(**options):
-            app = create_app(Options(str(run), device="cpu", poll_seconds=0, **options))
+            app = create_app(Options((str(run),), device="cpu", poll_seconds=0, **options))
             client = TestClient(
                 app, base_url="http://127.0.0.1:8000", raise_server_exceptions=False
             )
@@ -86,15 +87,15 @@ class Service:
         assert self._said.wait(PATIENCE), self.lines
         # By what it says, not by its place: other lines may already have come after it.
         said = [line for line in self.lines if "serving " in line]
-        found = re.search(r"http://\S+:(\d+)", said[0] if said else "")
+        found = re.search(r"(https?)://\S+:(\d+)", said[0] if said else "")
         assert found, self.lines
-        self.port = int(found.group(1))
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.port = int(found.group(2))
+        self.url = f"{found.group(1)}://127.0.0.1:{self.port}"
 
     def _listen(self):
         for line in self.process.stderr:
             self.lines.append(line.rstrip())
-            if "serving " in line and "http://" in line:
+            if "serving " in line and "://" in line:
                 self._said.set()
         self._said.set()
 
@@ -114,7 +115,8 @@ class Service:
         request = urllib.request.Request(self.url + path, data=data, method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
+            context = ssl._create_unverified_context() if self.url.startswith("https") else None
+            with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())

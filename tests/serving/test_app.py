@@ -12,7 +12,7 @@ from hard_disks import no_room
 
 import umpteen
 from umpteen.errors import ConfigError
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.store import ChangeStore
 
 TEXTS = ["about red apple quite", "old river mirror", "tiny window near", ""]
@@ -80,6 +80,26 @@ def test_the_ensemble_explains_with_contributions_and_neighbours(client):
         assert 1 <= len(each["neighbours"]) <= 5
         assert each["neighbours"][0]["labels"]
     assert "neighbours" not in predict(client, TEXTS)["predictions"][0]
+
+
+@pytest.mark.parametrize("threshold", ["auto", 0.02, "groups"])
+def test_thresholds_and_explanations_are_those_of_the_library(client, run, threshold):
+    model = umpteen.Predictor.load(run, device="cpu")
+    wanted = model.predict(TEXTS, 7, threshold=threshold, explain=True).to_list()
+    found = predict(client, TEXTS, k=7, threshold=threshold, explain=True)
+    for each, line in zip(found["predictions"], wanted, strict=True):
+        assert [label["id"] for label in each["labels"]] == [label["id"] for label in line]
+        for label, own in zip(each["labels"], line, strict=True):
+            for part in ("scores", "contributions"):
+                assert label[part] == pytest.approx(own[part], abs=1e-4)
+
+
+def test_a_threshold_returns_up_to_20_labels_by_default(serving):
+    client = serving()
+    assert [len(each) for each in ids(predict(client, TEXTS[0]))] == [5]
+    assert [len(each) for each in ids(predict(client, TEXTS[0], threshold=0.0))] == [20]
+    few = serving(max_k=3)
+    assert [len(each) for each in ids(predict(few, TEXTS[0]))] == [3]
 
 
 def test_a_text_without_evidence_gets_a_note_and_no_label(client):
@@ -237,14 +257,16 @@ def test_what_is_refused_is_a_sentence(serving):
 
 def test_a_deadline_is_kept(serving):
     client = serving(wait_seconds=0.2)
-    predict(client, TEXTS)  # as many are waited for then
+    predict(client, TEXTS)
+    client.app.state.engine._batcher._last = 4  # as many are waited for
     answer = client.post("/v1/predict", json={"texts": "a", "deadline_ms": 20})
     assert "the deadline passed" in sentence(answer, 504)
 
 
 def test_overload_is_told_to_come_back(serving):
-    client = serving(queue_texts=7, max_texts=7, wait_seconds=0.3)
-    predict(client, [*TEXTS, *TEXTS[:3]])  # as many are waited for then
+    client = serving(queue_texts=8, max_texts=7, wait_seconds=0.3)
+    predict(client, [*TEXTS, *TEXTS[:3]])
+    client.app.state.engine._batcher._last = 4  # as many are waited for
 
     def ask(_):
         return client.post("/v1/predict", json={"texts": TEXTS})
@@ -361,3 +383,45 @@ def test_the_openapi_document_names_every_route(client):
         paths
     )
     assert set(paths["/v1/labels"]) == {"get", "post", "delete"}
+
+
+def test_a_method_that_is_not_there_names_those_that_are(client):
+    for path, allowed in [
+        ("/v1/labels", "DELETE, GET, POST"),
+        ("/v1/models", "GET, POST"),
+        ("/v1/models/none", "DELETE"),
+        ("/v1/predict", "POST"),
+        ("/healthz", "GET, HEAD"),
+    ]:
+        answer = client.request("PATCH", path)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+
+
+def test_texts_to_label_next_are_those_of_the_library(client, run):
+    from umpteen.predictor import Predictor
+    from umpteen.suggestions import suggest
+
+    texts = ["red apple", "an unclear thing", "old river"]
+    answer = client.post("/v1/suggest", json={"texts": texts, "n": 2})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()["suggestions"]
+    expected = suggest(Predictor.load(run, device="cpu"), texts, 2)
+    assert [each["position"] for each in found] == [each.position for each in expected]
+    assert [each["gain"] for each in found] == [round(each.gain, 4) for each in expected]
+    assert found[0]["labels"] == expected[0].labels
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"texts": []}, 422),
+        ({"texts": ["a"], "n": 0}, 422),
+        ({"texts": ["a"], "k": 3}, 422),
+        ({"texts": ["a"] * 300}, 413),
+        ({"texts": ["a" * 20_001]}, 413),
+    ],
+)
+def test_suggestions_have_limits(body, status, client):
+    answer = client.post("/v1/suggest", json=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]

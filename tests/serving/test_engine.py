@@ -12,17 +12,18 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from umpteen.serving import engine as engine_module
+from umpteen.serving import models as models_module
 from umpteen.serving.answering import Question
-from umpteen.serving.engine import Engine, stamp_of
+from umpteen.serving.engine import Engine
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
+from umpteen.serving.versions import stamp_of
 
 PATIENCE = 180
 
 
 def started(run):
-    return Engine(Options(run=str(run), device="cpu", poll_seconds=0.02), ServiceMetrics())
+    return Engine(Options((str(run),), device="cpu", poll_seconds=0.02), ServiceMetrics())
 
 
 async def until(holds):
@@ -97,12 +98,12 @@ def test_a_newly_fitted_ensemble_is_picked_up(run, tmp_path):
 def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     run, monkeypatch, caplog
 ):
-    load, failing = engine_module.load, True
+    load, failing = models_module.load_version, True
 
-    def sometimes(options):
+    def sometimes(*given):
         if failing:
             raise ZeroDivisionError("unexpected")
-        return load(options)
+        return load(*given)
 
     def touch():
         os.utime(run / "models.json", ns=(time.time_ns(), time.time_ns()))
@@ -110,7 +111,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     async def play():
         nonlocal failing
         engine = started(run)
-        monkeypatch.setattr(engine_module, "load", sometimes)
+        monkeypatch.setattr(models_module, "load_version", sometimes)
         await engine.start()
         old = engine.version
         for n in (1, 2):

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from umpteen.errors import ConfigError
+from umpteen.serving.access import Access
 from umpteen.serving.options import Options
 
 READ, CHANGE = "r" * 20, "c" * 20
@@ -85,9 +86,9 @@ def test_a_poor_token_is_refused_at_the_start(tmp_path, content):
     file = tmp_path / "token"
     file.write_text(content)
     with pytest.raises(ConfigError, match="at least 16 printable ASCII characters"):
-        Options("run", read_token_file=str(file)).token("read")
+        Access(Options(("run",), read_token_file=str(file)))
     with pytest.raises(ConfigError, match="cannot be read from"):
-        Options("run", read_token_file=str(tmp_path / "none")).token("read")
+        Access(Options(("run",), read_token_file=str(tmp_path / "none")))
 
 
 def test_other_names_and_other_sites_are_refused(client, serving):

@@ -28,7 +28,7 @@ class Server:
         from umpteen.serving.app import create_app
         from umpteen.serving.options import Options
 
-        app = create_app(Options(str(run), device="cpu", poll_seconds=0, **options))
+        app = create_app(Options((str(run),), device="cpu", poll_seconds=0, **options))
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
@@ -245,6 +245,93 @@ def test_a_missing_label_can_be_added_to_a_correction(page):
     assert page.text("#found .result .label-text") == chosen
 
 
+def test_a_label_that_does_not_exist_can_be_created_in_a_correction(page, server):
+    text = "a gadget of a kind never seen"
+    ask(page, text)
+    page.click("#found .result .verdict.wrong")
+    page.click("#missing")
+    page.type("flux gadget")
+    page.wait("[...document.querySelectorAll('#missing-list li')].some("
+              "item => item.textContent === 'Create the label flux gadget')")  # fmt: skip
+    page.press("ArrowUp")
+    page.press("Enter")
+    page.wait("document.querySelector('#correction-labels bdi')?.textContent === 'flux gadget'")
+    page.click("#correction-send")
+    page.wait("document.querySelector('#found-note').textContent.startsWith('Correction stored')")
+    assert found_ids(page)[0] == "flux gadget"
+    [label] = server.call("/v1/labels?search=flux")["labels"]
+    assert (label["id"], label["state"]) == ("flux gadget", "added")
+    # It is there now, so that it is not offered to be created again.
+    page.click("#found .result .verdict.right")
+    page.click("#missing")
+    page.type("Flux gadget")
+    page.wait("document.querySelectorAll('#missing-list li').length > 0")
+    assert "Create" not in page.text("#missing-list")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1200, 500), (700, 600)])
+def test_the_correction_covers_no_label(width, height, page):
+    page.size(width, height)
+    ask(page, TEXT)
+    page.click("#found .result .verdict.right")
+    page.wait("!document.querySelector('#correction').hidden")
+    covered = """
+      (() => {
+        const panel = document.querySelector('#correction').getBoundingClientRect();
+        const over = (box) => box.left < panel.right && panel.left < box.right
+          && box.top < panel.bottom && panel.top < box.bottom;
+        return [...document.querySelectorAll('#found .result')]
+          .filter((item) => over(item.getBoundingClientRect())).length;
+      })()"""
+    for place in (0, 300, 10_000):
+        page.js(f"window.scrollTo(0, {place})")
+        assert page.js(covered) == 0
+
+
+def test_texts_are_ordered_for_review_corrected_and_exported(page, server):
+    texts = ["red apple near", "an unclear thing somewhere", "old river"]
+    view(page, "review")
+    page.click("#review-texts")
+    page.js(f"document.querySelector('#review-texts').value = {json.dumps(chr(10).join(texts))}")
+    page.click("#review-order")
+    page.wait("document.querySelectorAll('#review-list > li').length === 3")
+    expected = server.call("/v1/suggest", {"texts": texts, "n": 20})["suggestions"]
+    shown = page.texts("#review-list .label-text")
+    assert shown == [each["text"] for each in expected]
+    assert page.text("#review-badge") == "3"
+    page.js(
+        "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; });"
+        " return '#review'; }"
+    )
+    page.click("#review-list button.primary")
+    page.wait(f"document.querySelector('#text').value === {json.dumps(shown[0])}")
+    page.wait("!document.querySelector('#answer').hidden")
+    page.wait("document.querySelectorAll('#found .result').length > 0")
+    first = found_ids(page)[0]
+    page.click("#found .result .verdict.right")
+    page.click("#correction-send")
+    page.wait("document.querySelector('#found-note').textContent.startsWith('Correction stored')")
+    assert page.text("#review-badge") == "2"
+    view(page, "review")
+    page.wait("document.querySelectorAll('#review-list > li.reviewed').length === 1")
+    page.click("#review-export")
+    page.wait("window.saved")
+    lines = [json.loads(line) for line in page.js("window.saved").splitlines()]
+    assert [line["text"] for line in lines] == shown
+    assert [line["reviewed"] for line in lines] == [True, False, False]
+    assert lines[0]["labels"] == [first]
+    page.click("#review-clear")
+    page.wait("document.querySelectorAll('#review-list > li').length === 0")
+
+
+def test_one_text_can_be_kept_for_later(page):
+    ask(page, "something to look at later")
+    page.click("#later")
+    page.wait("document.querySelector('#review-badge').textContent === '1'")
+    view(page, "review")
+    assert page.texts("#review-list .label-text") == ["something to look at later"]
+
+
 def test_markup_in_a_label_is_text(page):
     text = '<img src=x onerror="window.hurt=1"><b>umbrella stand</b>'
     add(page, "PAGE-<i>2</i>", text)
@@ -327,9 +414,12 @@ def test_a_narrow_screen_has_no_sideways_scroll(page):
     page.size(340, 700)
     ask(page, TEXT)
     page.click("#found .result .verdict.right")
-    for name in ("predict", "labels", "run"):
+    page.click("#later")
+    page.wait("!document.querySelector('#review-badge').hidden")
+    for name in ("predict", "labels", "run", "review"):
         view(page, name)
-        page.wait("document.querySelectorAll('.view:not([hidden]) li').length > 3")
+        most = 0 if name == "review" else 3
+        page.wait(f"document.querySelectorAll('.view:not([hidden]) li').length > {most}")
         assert page.js("document.documentElement.scrollWidth") <= 340, name
     small = page.js(
         "[...document.querySelectorAll('button')].filter(e => e.getClientRects().length"
@@ -349,9 +439,9 @@ def test_tab_reaches_everything_in_order_with_a_visible_focus(page):
         ))  # fmt: skip
     assert all(style == "solid" and width == "3px" for _, style, width in seen), seen
     names = [name for name, *_ in seen]
-    wanted = ["predict", "labels", "run", "open-token", "open-keys", "text"]
+    wanted = ["predict", "labels", "run", "review", "open-token", "open-keys", "text"]
     assert names[: len(wanted)] == wanted
-    assert names[len(wanted) : len(wanted) + 3] == ["how-many", "head", "find"]
+    assert names[len(wanted) : len(wanted) + 4] == ["how-many", "head", "later", "find"]
 
 
 def test_single_keys_move_around_and_can_be_switched_off(page):
@@ -417,7 +507,7 @@ def test_a_token_is_asked_for_and_kept_in_memory_only(browser, run, tmp_path):
 
 def test_a_busy_service_is_asked_again_by_itself(browser, run):
     # One text may wait: with others asking on and on there is hardly ever room.
-    server = Server(run, max_texts=1, queue_texts=1)
+    server = Server(run, max_texts=1, queue_texts=2)
     enough = threading.Event()
 
     def crowd():

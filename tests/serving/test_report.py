@@ -7,7 +7,7 @@ import pytest
 
 from umpteen.predictor import Predictor
 from umpteen.report.history import read_history
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 
 
 def report_of(client):

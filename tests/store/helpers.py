@@ -3,7 +3,7 @@
 import numpy as np
 
 from umpteen.data.labels import LabelSet
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.store import ChangeStore
 
 LABELS = LabelSet([f"L{n}" for n in range(10)], [f"label {n}" for n in range(10)])

@@ -8,7 +8,7 @@ import pytest
 from hard_disks import no_room
 
 from umpteen.errors import NotWritten, RunError, StoreDamaged, UmpteenError
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.store import NewLabel
 from umpteen.store import backup as backup_module
 from umpteen.store.backup import backup

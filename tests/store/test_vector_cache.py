@@ -29,9 +29,11 @@ def arrays(n):
 def test_what_was_saved_is_loaded(run, store, kind, n):
     cache, state = VectorCache(run), store.state()
     assert cache.load(state, kind, "m") is None
-    assert cache.save(state, kind, "m", arrays(n))
-    covers, found = VectorCache(run).load(open_store(run).state(), kind, "m")
-    assert covers == n
+    words = ["zebra", "na\u00efve", "\ud800"]
+    assert cache.save(state, kind, "m", arrays(n), words)
+    cached = VectorCache(run).load(open_store(run).state(), kind, "m")
+    assert (cached.n, cached.words) == (n, words)
+    found = cached.arrays
     assert found.keys() == arrays(n).keys()
     for name, array in arrays(n).items():
         np.testing.assert_array_equal(found[name], array)
@@ -43,7 +45,7 @@ def test_it_stays_valid_while_the_store_grows_and_examples_get_other_labels(run,
     cache.save(store.state(), "examples", "m", arrays(7))
     store.add_examples(["example 2", "another"], [["L5"], ["L2"]])
     store.retire_labels(["L1"])
-    assert cache.load(store.state(), "examples", "m")[0] == 7
+    assert cache.load(store.state(), "examples", "m").n == 7
 
 
 def test_of_another_model_or_other_texts_it_is_ignored(run, store, tmp_path):
@@ -71,7 +73,7 @@ def test_a_damaged_file_is_ignored_whatever_byte_it_is(run, store):
         loaded = cache.load(state, "labels", "m")
         if loaded is not None:  # white space in the header, say
             for name, array in arrays(5).items():
-                np.testing.assert_array_equal(loaded[1][name], array)
+                np.testing.assert_array_equal(loaded.arrays[name], array)
     for cut in (0, 7, 100, len(content) - 1):
         file.write_bytes(content[:cut])
         assert cache.load(state, "labels", "m") is None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from umpteen.build import load_config
+from umpteen.config.loading import load_config
 from umpteen.errors import ConfigError
 from umpteen.study.definition import read_study
 

@@ -3,15 +3,16 @@ import pytest
 import torch
 from small_runs import fit, steps
 
-from umpteen.build import build_losses, load_config, stages
+from umpteen.config.loading import load_config, stages
+from umpteen.config.settings import preset_names
 from umpteen.data.pool import AllLabels, Pool, PoolBuilder
 from umpteen.data.tokens import TokenStore
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.model import Model
 from umpteen.objectives import OBJECTIVES
-from umpteen.settings import preset_names
 from umpteen.training.all_labels import AllLabelLoss, cut_by_tokens, even_chunks
 from umpteen.training.batch import BatchMaker
+from umpteen.training.factories import build_losses
 from umpteen.training.optim import Optimizers
 from umpteen.training.run import train
 from umpteen.training.step import batch_loss
@@ -250,6 +251,9 @@ def quick_settings(preset):
     if asked.stage2:
         settings += [f"stage2.train.epochs={EPOCHS}", "stage2.batches.size=16"]
         settings += ["stage2.train.lr_labels=0.02"]
+    if asked.stage2.get("batches", {}).get("double_epochs"):
+        settings += ["stage2.batches.cluster_size=2", "stage2.batches.double_epochs=[1, 3]"]
+        settings += ["stage2.batches.first_refresh=0"]
     return settings
 
 

@@ -8,16 +8,17 @@ import pytest
 import torch
 from small_runs import SETTINGS, NanAfter, fit, outcome, steps, stop_at
 
-from umpteen.build import load_config, resolve_open_settings
-from umpteen.config_rules import CHOICES
+from umpteen.config.checks import CHOICES
+from umpteen.config.loading import load_config
+from umpteen.config.settings import from_mapping, read_preset
 from umpteen.data.augment import AUGMENTATIONS
 from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.evaluation import evaluate
 from umpteen.model.frugal.tables import train_tokenizer
-from umpteen.settings import from_mapping, read_preset
 from umpteen.training import prepare
-from umpteen.training.build import build_loop, build_untrained_model
+from umpteen.training.build_loop import build_loop, build_untrained_model
 from umpteen.training.mixup import KINDS
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
 
 GANDALF = "augment.method=gandalf"

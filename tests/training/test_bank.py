@@ -6,7 +6,7 @@ import torch
 from small_runs import checkpoints, fit, stop_at
 from test_all_labels import gradients, model_of, token_store
 
-from umpteen.build import build_losses, load_config
+from umpteen.config.loading import load_config
 from umpteen.data.pool import AllLabels, PoolBuilder
 from umpteen.objectives import OBJECTIVES
 from umpteen.objectives.base import block_loss
@@ -14,6 +14,7 @@ from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.bank import BankLoss
 from umpteen.training.batch import BatchMaker
 from umpteen.training.embedding_bank import EmbeddingBank
+from umpteen.training.factories import build_losses
 from umpteen.types import Positives
 
 ROWS = np.array([0, 2, 5, 7, 11])

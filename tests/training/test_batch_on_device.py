@@ -9,14 +9,16 @@ from small_runs import SETTINGS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import umpteen
-from umpteen.build import build_losses, load_config, resolve_open_settings
 from umpteen.compute.dropout import Dropout
+from umpteen.config.loading import load_config
 from umpteen.data.pool import Pool
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
-from umpteen.training.build import build_loop, build_untrained_model
+from umpteen.training.build_loop import build_loop, build_untrained_model
+from umpteen.training.factories import build_losses
 from umpteen.training.prepare import prepare, training_splits
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.step import batch_loss
 from umpteen.types import Positives, Ragged
 

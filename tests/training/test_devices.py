@@ -9,14 +9,15 @@ import pytest
 import torch
 from small_runs import SETTINGS
 
-from umpteen.build import load_config, resolve_open_settings
+from umpteen.config.loading import load_config
 from umpteen.data.pool import AllLabels, Pool
 from umpteen.data.pool_on_device import DevicePoolBuilder
 from umpteen.training import row_adamw
 from umpteen.training.batch import Batch
 from umpteen.training.batch_on_device import DeviceBatchMaker
-from umpteen.training.build import build_loop, build_untrained_model
+from umpteen.training.build_loop import build_loop, build_untrained_model
 from umpteen.training.prepare import prepare, training_splits
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.types import Positives, Ragged
 
 CPU_AUTOCAST = torch.autocast

@@ -10,11 +10,11 @@ import torch
 from small_runs import fit
 
 import umpteen
+from umpteen.config.settings import from_mapping
 from umpteen.errors import RunError
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.trained_examples import digest_texts
-from umpteen.runs import RunFolder
-from umpteen.settings import from_mapping
+from umpteen.run_folder import RunFolder
 from umpteen.training import fit_ensemble
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
 from umpteen.training.prepare import training_splits

@@ -6,7 +6,7 @@ import torch
 from small_runs import fit
 
 from umpteen.model.storage import load_model
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 
 ODDS = (
     "model.heads=['classifier']",
@@ -40,3 +40,42 @@ def test_scores_start_at_the_odds_of_a_label(tiny_data, tmp_path):
     assert abs(scores.mean().item() - odds) < 0.1
     # As much pushes down as pulls up: the labels a query seems to have are those it has.
     assert abs(first.sigmoid().sum().item() - targets.nnz / targets.shape[0]) < 1e-4
+
+
+def test_random_label_vectors_are_small_and_follow_the_seed(tiny_data, tmp_path):
+    still = ("train.lr_labels=0", "train.epochs=1", "train.weight_decay=0", "model.dim=64")
+    tables = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        fit(tiny_data, tmp_path / name, "model.label_init=random", f"seed={seed}", *still)
+        model, *_ = load_model(RunFolder(tmp_path / name).model("last"))
+        tables.append(model.label_vectors.detach())
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+    n = tables[0].numel()
+    assert abs(tables[0].std().item() - 0.02) < 5 * 0.02 / math.sqrt(2 * n)
+
+
+def test_each_rank_draws_its_part_of_the_whole_table(monkeypatch):
+    from umpteen.compute.distributed.sharding import ONE_RANK
+    from umpteen.training import label_init
+
+    class Part:
+        def __init__(self, start, stop):
+            self.own = range(start, stop)
+
+        def shard(self, n):
+            return self.own
+
+    class Holder:
+        n_labels, dim = 11, 3
+
+        def __init__(self, rows):
+            self.label_vectors = torch.nn.Parameter(torch.zeros(rows, 3))
+
+    monkeypatch.setattr(label_init, "LABELS_AT_ONCE", 4)
+    whole = Holder(11)
+    label_init.init_at_random_(whole, seed=5, ranks=ONE_RANK)
+    for start, stop in ((0, 6), (6, 11)):
+        part = Holder(stop - start)
+        label_init.init_at_random_(part, seed=5, ranks=Part(start, stop))
+        assert torch.equal(part.label_vectors, whole.label_vectors[start:stop])

@@ -5,11 +5,12 @@ import pytest
 import torch
 from small_runs import SETTINGS
 
-from umpteen.build import load_config, resolve_open_settings
+from umpteen.config.loading import load_config
 from umpteen.errors import TrainingStopped
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.training.batch import Batch
 from umpteen.training.loop import LossWatch
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.session import Session
 
 INFO = {"epoch": 2, "labels": 5, "positives": 1.5, "queries": 3, "lr_factor": 1.0}

@@ -5,7 +5,7 @@ import pytest
 import torch
 from small_runs import SETTINGS, fit, outcome, stop_at
 
-from umpteen.build import load_config
+from umpteen.config.loading import load_config
 from umpteen.data.pool import Pool
 from umpteen.errors import ConfigError
 from umpteen.training import prepare

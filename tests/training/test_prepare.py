@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_runs import SETTINGS
 
-from umpteen.build import load_config
+from umpteen.config.loading import load_config
 from umpteen.data.dataset import Dataset
 from umpteen.errors import DataError
 from umpteen.model.frugal.tables import train_tokenizer
@@ -96,3 +96,18 @@ def test_the_fingerprint_knows_texts_targets_filters_and_length(tiny_data, tmp_p
 def test_the_test_split_is_no_part_of_the_fingerprint(tiny_data, tmp_path):
     alone = dataclasses.replace(tiny_data, splits={"train": tiny_data["train"]})
     assert prepared(alone, tmp_path).fingerprint == prepared(tiny_data, tmp_path).fingerprint
+
+
+def test_texts_that_are_cut_are_counted_in_the_log(tmp_path):
+    texts = ["one two three " * 400, "one two", "three " * 900]
+    data = Dataset.from_lists(texts, [["a"], ["b"], ["a"]])
+    config = dataclasses.replace(CONFIG, data=dataclasses.replace(CONFIG.data, max_tokens=16))
+    tokenizer = train_tokenizer(texts, vocabulary=200)
+    for _ in range(2):  # the second time the store is found
+        said = []
+        prepare.prepare(data, config, tokenizer, cache=tmp_path, log=said.append)
+        assert (
+            "2 of 3 training texts are longer than 16 tokens; the encoder reads the first 16"
+            in said
+        )
+    assert not any("label texts are longer" in line for line in said)

@@ -118,3 +118,55 @@ def test_tensorboard_that_never_started_can_be_closed(tmp_path):
     pytest.importorskip("tensorboard")
     TensorBoard(tmp_path / "tensorboard").close()
     assert not (tmp_path / "tensorboard").exists()
+
+
+CLASS = """
+from umpteen.training.reporters import Silent
+
+
+class Kept(Silent):
+    def __init__(self, run):
+        self.file = run.with_name("seen.txt")
+
+    def step(self, info, epoch):
+        with self.file.open("a") as out:
+            print("step", info.step, file=out)
+
+    def close(self):
+        with self.file.open("a") as out:
+            print("close", file=out)
+
+
+class Half:
+    def __init__(self, run):
+        pass
+"""
+
+
+def test_a_reporter_named_on_the_command_line_receives_the_progress(
+    tiny_data_folder, tmp_path, monkeypatch
+):
+    from click.testing import CliRunner
+    from small_runs import SETTINGS
+
+    from umpteen.cli import main
+
+    (tmp_path / "my_reporter.py").write_text(CLASS)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["train", str(tiny_data_folder), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    words += [word for setting in (*SETTINGS, "train.epochs=1") for word in ("--set", setting)]
+    found = CliRunner().invoke(main, [*words, "--reporter", "my_reporter:Kept"])
+    assert found.exit_code == 0, found.stderr
+    seen = (tmp_path / "seen.txt").read_text().split("\n")
+    assert seen[0] == "step 1"
+    assert seen[-2] == "close"
+    words[words.index(str(tmp_path / "run"))] = str(tmp_path / "other")
+    for name, says in (
+        ("my_reporter:Half", "has no method log"),
+        ("my_reporter", "is no name of a class"),
+        ("my_reporter:Gone", "cannot be loaded"),
+    ):
+        refused = CliRunner().invoke(main, [*words, "--reporter", name])
+        assert refused.exit_code == 1
+        assert says in refused.stderr
+        assert not (tmp_path / "other").exists()

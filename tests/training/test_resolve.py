@@ -5,10 +5,10 @@ import json
 import pytest
 from small_runs import SETTINGS, StopAt, fit, outcome
 
-from umpteen.build import load_config, resolve_open_settings
+from umpteen.config.loading import load_config
 from umpteen.data.dataset import Dataset
 from umpteen.training.prepare import training_splits
-from umpteen.training.resolve import facts_of, resolve_config
+from umpteen.training.resolve import profile_of, resolve_config, resolve_open_settings
 from umpteen.training.run import train
 
 
@@ -37,7 +37,7 @@ def test_the_users_changes_lie_above_the_choice_and_a_preset_in_its_place(tiny_d
 def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
     found = resolved(tiny_data, overrides=[f"encoder.name={tiny_bert}"])
     assert found.config.train.lr_labels == load_config("unidec").train.lr_labels
-    assert facts_of(tiny_data, found.config).encoder == "transformer"
+    assert profile_of(tiny_data, found.config).encoder == "transformer"
 
 
 def test_a_budget_bounds_the_fused_answer_too(tiny_data):

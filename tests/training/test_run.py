@@ -121,12 +121,6 @@ def test_an_empty_folder_is_taken(tiny_data, tmp_path):
     assert (tmp_path / "models.json").is_file()
 
 
-@pytest.mark.parametrize("given", [{"overrides": ["seed=3"]}, {"preset": "unidec-frugal"}])
-def test_a_resumed_run_keeps_its_settings(given, finished, tiny_data):
-    with pytest.raises(errors.ConfigError, match="keeps its own settings"):
-        train(tiny_data, out=finished, resume=True, **given)
-
-
 def test_nothing_to_resume_is_a_sentence(tiny_data, tmp_path):
     with pytest.raises(errors.RunError, match="is not a run folder"):
         train(tiny_data, out=tmp_path / "nowhere", resume=True)

@@ -18,12 +18,13 @@ from rank_children import on_ranks, said
 from small_runs import SETTINGS, checkpoints, outcome, steps, stop_at
 from small_runs import fit as fit_alone
 
-from umpteen.build import load_config, resolve_open_settings
-from umpteen.compute.sharding import Ranks
+from umpteen.compute.distributed.sharding import Ranks
+from umpteen.config.loading import load_config
 from umpteen.data.formats import load_dataset
 from umpteen.errors import ConfigError, TrainingStopped
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.training.reporters import Silent
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
 from umpteen.training.session import Session
 
@@ -157,7 +158,8 @@ def stopped(ranks, folder):
 def what_needs_one_rank_is_refused(ranks, folder):
     with pytest.raises(ConfigError, match="several ranks train neither"):
         fit(ranks, folder, "refused", "train.frozen=true", "loss.dual_share=0.0")
-    assert not (folder / "refused").exists()
+    if ranks.first:  # which makes the folder, and removes it on its way out
+        assert not (folder / "refused").exists()
 
 
 def losses_that_are_not_numbers(ranks, folder):

@@ -9,13 +9,15 @@ from small_runs import SETTINGS, StopAt, checkpoints, fit, outcome, steps, stop_
 from test_all_labels import gradients, model_of, token_store
 
 import umpteen
-from umpteen.build import build_losses, load_config, resolve_open_settings, stages
+from umpteen.config.loading import load_config, stages
 from umpteen.data.pool import PoolBuilder
 from umpteen.errors import ConfigError
 from umpteen.model.vectors import encode_texts
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.training.batch import BatchMaker
+from umpteen.training.factories import build_losses
 from umpteen.training.frozen import FrozenLoss
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.session import Session
 from umpteen.training.step import batch_loss
 

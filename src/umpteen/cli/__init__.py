@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 
 import click
 
@@ -11,18 +13,23 @@ COMMANDS = {
     "data": "umpteen.cli.data:data",
     "demo": "umpteen.cli.demo:demo",
     "evaluate": "umpteen.cli.evaluate:evaluate",
+    "export": "umpteen.cli.export:export",
     "fit-ensemble": "umpteen.cli.fit_ensemble:fit_ensemble",
     "examples": "umpteen.cli.examples:examples",
     "index": "umpteen.cli.index:index",
+    "keys": "umpteen.cli.keys:keys",
     "labels": "umpteen.cli.labels:labels",
+    "models": "umpteen.cli.models:models",
     "plan": "umpteen.cli.plan:plan",
     "predict": "umpteen.cli.predict:predict",
     "presets": "umpteen.cli.presets:presets",
     "repair": "umpteen.cli.repair:repair",
     "report": "umpteen.cli.report:report",
+    "restore": "umpteen.cli.restore:restore",
     "score": "umpteen.cli.score:score",
     "study": "umpteen.cli.study:study",
     "serve": "umpteen.cli.serve:serve",
+    "suggest": "umpteen.cli.suggest:suggest",
     "train": "umpteen.cli.train:train",
 }
 
@@ -31,18 +38,23 @@ SUMMARIES = {
     "data": "Check, describe, convert and build data sets.",
     "demo": "Train the default model on a small real data set and try it.",
     "evaluate": "Print metrics of a run on a data set.",
+    "export": "Write a run for other programs, such as sentence-transformers.",
     "fit-ensemble": "Fit the ensemble: weigh all scorers on validation texts.",
     "examples": "Add labelled texts without training, and list them.",
     "index": "Build a search index for a run and measure its recall.",
+    "keys": "Manage the named keys of a service.",
+    "models": "Load, activate and roll back the models of a service.",
     "labels": "Add, retire, restore and list labels without training.",
     "plan": "Estimate memory and time of a run before it is started.",
-    "predict": "Predict labels for texts, one JSON line each.",
+    "predict": "Predict labels for a file of texts.",
     "presets": "List the presets.",
     "repair": "Repair the store of changes of a run.",
+    "restore": "Put a backup in place of a run.",
     "report": "Write one HTML page with plots of a run.",
     "score": "Print metrics of predictions from any source.",
     "study": "Run a study: several runs from one file, with a table and plots.",
-    "serve": "Serve a run over HTTP, with a page to try it.",
+    "serve": "Serve runs over HTTP, with a page to try them.",
+    "suggest": "Choose the texts to label next.",
     "train": "Train a model.",
 }
 
@@ -70,5 +82,20 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup)
 @click.version_option(package_name="umpteen")
-def main() -> None:
+@click.option(
+    "--trust-code",
+    is_flag=True,
+    help="Run code that a run or an encoder brings. Only for folders whose author you trust.",
+)
+@click.pass_context
+def main(ctx: click.Context, trust_code: bool) -> None:
     """Assign the few right labels out of umpteen to a piece of text."""
+    # The library logs and never prints; warnings go to stderr while a command runs.
+    logger, handler = logging.getLogger("umpteen"), logging.lastResort
+    if handler is not None:
+        logger.addHandler(handler)
+        ctx.call_on_close(lambda: logger.removeHandler(handler))
+    if trust_code:
+        from umpteen.registry import TRUST_VARIABLE
+
+        os.environ[TRUST_VARIABLE] = "1"  # worker processes inherit it

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import re
 import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from umpteen.errors import UmpteenError
+from umpteen.escape import escape_controls, to_json_text
 from umpteen.head_names import COMBINED, ENSEMBLE, HEADS
 
-_ACTED_ON = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-# What JSON leaves as it is: C1 controls, marks of direction, line separators, lone surrogates.
-_RAW_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ALL_HEADS = (*HEADS, COMBINED, ENSEMBLE)
@@ -31,6 +26,13 @@ without_option = click.option(
     multiple=True,
     type=click.Choice([*HEADS, "knn", "lexical"]),
     help="Leave this scorer out of the ensemble.",
+)
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(["torch", "onnx", "openvino"]),
+    default="torch",
+    show_default=True,
+    help="What runs a transformer on a CPU; exported to RUN/backends with umpteen export.",
 )
 device_option = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True
@@ -70,23 +72,6 @@ def log(text: str) -> None:
     click.echo(escape_controls(text, keep="\n\t"), err=True)
 
 
-def escape_controls(text: str, *, keep: str = "") -> str:
-    r"""Escape characters that a terminal acts on: control and format characters, line breaks.
-
-    Example:
-        >>> escape_controls("a\x1b[31m\nb\u202e")
-        'a\\x1b[31m\\nb\\u202e'
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        c.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(c) in _ACTED_ON and c not in keep
-        else c
-        for c in text
-    )
-
-
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun, such as ``1 label`` or ``2 labels``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
@@ -94,8 +79,25 @@ def plural(count: int, noun: str) -> str:
 
 def write_json(value: Any) -> None:
     """Write one JSON document to stdout."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    click.echo(_RAW_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(to_json_text(value, indent=2))
+
+
+def write_lines(*lines: str) -> None:
+    """Write lines of text to stdout."""
+    for line in lines:
+        click.echo(escape_controls(line, keep="\t"))
+
+
+def write_records(text: str) -> None:
+    """Write records in a file format to stdout; a terminal gets no control characters."""
+    if sys.stdout.isatty():
+        text = escape_controls(text, keep="\t\r\n")
+    click.echo(text, nl=False)
+
+
+def write_json_line(value: Any) -> None:
+    """Write a JSON value to stdout, in one line."""
+    click.echo(to_json_text(value))
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
@@ -104,10 +106,11 @@ def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title:
         [f"{c:.2f}" if isinstance(c, float) else escape_controls(str(c)) for c in row]
         for row in rows
     ]
+    headers = [escape_controls(header) for header in headers]
     widths = [max(len(h), *(len(r[i]) for r in cells), 0) for i, h in enumerate(headers)]
     right = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(headers))]
     if title:
-        click.echo(title)
+        click.echo(escape_controls(title))
     for line in [list(headers), ["-" * w for w in widths], *cells]:
         parts = [
             c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)

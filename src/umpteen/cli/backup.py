@@ -15,9 +15,9 @@ from umpteen.cli._options import json_option, log, sentences, write_json
 def backup(run: str, out: str, as_json: bool) -> None:
     """Copy RUN to the new folder OUT, as of one moment, while services use and change it.
 
-    OUT is a run of its own. To restore it, put it in place of RUN.
+    OUT is a run of its own. umpteen restore puts it in place of RUN.
     """
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
     from umpteen.store.backup import backup as back_up
 
     trained, _ = RunFolder(run).require().read_labels()

@@ -5,16 +5,30 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from umpteen.cli._options import format_option, json_option, log, sentences, write_json, write_table
+from umpteen.cli._options import (
+    format_option,
+    json_option,
+    log,
+    plural,
+    sentences,
+    write_json,
+    write_lines,
+    write_table,
+)
+from umpteen.cli._table_options import read_data, table_options
 from umpteen.errors import DataError
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
 
 ELSEWHERE = {
     "augment": "umpteen.cli.data_augment",
     "build": "umpteen.cli.data_build",
+    "split": "umpteen.cli.data_split",
 }
 """Commands with a file of their own, imported when they are called or listed."""
 
@@ -38,9 +52,9 @@ class DataGroup(click.Group):
 
 @click.group(cls=DataGroup)
 def data() -> None:
-    """Check, describe, convert and build data sets.
+    """Check, describe, convert, split and build data sets.
 
-    DATA is a folder or a file; - reads jsonl from standard input.
+    DATA is a folder or a file; - reads jsonl, csv or tsv from standard input.
     """
 
 
@@ -49,14 +63,25 @@ def data() -> None:
 @format_option
 @json_option
 @sentences
-def check(path: str, data_format: str | None, as_json: bool) -> None:
-    """Read all of DATA, count it, and name what looks odd with file and line."""
-    from umpteen.data import statistics
-    from umpteen.data.formats import find_format
+@table_options
+def check(path: str, data_format: str | None, as_json: bool, table: TableOptions) -> None:
+    """Read all of DATA, count it, and name what looks odd with file and line.
 
-    name, part = find_format(path, data_format)
-    dataset = part.read(Path(path))
+    Warns about empty and repeated texts, the same text with different labels, texts of test that
+    are in train, labels that only test has, a label on most rows, labels that look like several,
+    and texts that are too long to be read whole.
+    """
+    from umpteen.config.default_rules import MAX_TOKENS
+    from umpteen.data import statistics
+    from umpteen.data.checks import find_warnings
+    from umpteen.data.formats import find_format, read_format
+
+    name, part = find_format(path, data_format, table)
+    dataset = read_format(path, name, part, table)
+    for note in dataset.notes:
+        log(note)
     warnings = statistics.check(dataset, part, Path(path))
+    warnings += find_warnings(dataset, max_tokens=MAX_TOKENS["bag"])
     splits = {
         each: {
             "queries": len(split),
@@ -70,7 +95,7 @@ def check(path: str, data_format: str | None, as_json: bool) -> None:
         write_json({**found, "labels": len(dataset.labels), "splits": splits, "warnings": warnings})
         return
     rows = [[each, *counts.values()] for each, counts in splits.items()]
-    title = f"{dataset.name}: {name}, {len(dataset.labels)} labels"
+    title = f"{dataset.name}: {name}, {plural(len(dataset.labels), 'label')}"
     write_table(["split", "queries", "positives", "filter pairs"], rows, title=title)
     for warning in warnings:
         log(f"warning: {warning}")
@@ -88,6 +113,7 @@ def check(path: str, data_format: str | None, as_json: bool) -> None:
 @click.option("--label", metavar="ID", help="Show the labels that come most often with this one.")
 @click.option("-n", "most", type=int, default=10, show_default=True, help="How many of those.")
 @sentences
+@table_options
 def stats(
     path: str,
     data_format: str | None,
@@ -95,16 +121,16 @@ def stats(
     plot: str | None,
     label: str | None,
     most: int,
+    table: TableOptions,
 ) -> None:
     """Print counts of DATA and a plot of label frequencies, or the neighbours of one label."""
     if plot is not None and Path(plot).suffix.lower() not in (".png", ".svg"):
         raise click.UsageError(f"--plot must name a .png or .svg file, not {plot!r}")
-    from umpteen.data.formats import load_dataset
     from umpteen.data.frequency_plot import draw_file
     from umpteen.data.statistics import BINS, describe
     from umpteen.metrics.bins import frequency_bins
 
-    dataset = load_dataset(path, data_format)
+    dataset = read_data(path, data_format, table)
     if label is not None:
         _show_neighbours(dataset, label, most, as_json, plot)
         return
@@ -127,14 +153,19 @@ def stats(
 @click.option("--to", required=True, metavar="FORMAT", help="The format to write.")
 @format_option
 @sentences
-def convert(path: str, out: str, to: str, data_format: str | None) -> None:
+@table_options
+def convert(path: str, out: str, to: str, data_format: str | None, table: TableOptions) -> None:
     """Write DATA into the new folder OUT in another format.
 
-    Formats: csv, jsonl, lf-json, npz, parquet, tsv, xc-text.
+    Formats: annif-csv, annif-folder, annif-jsonl, annif-tsv, csv, jsonl, lf-json, npz, parquet,
+    tsv, xc-text.
     """
-    from umpteen.data import convert as converting
+    from umpteen.data.convert import save_dataset
+    from umpteen.data.formats import FORMATS
+    from umpteen.registry import resolve
 
-    lost = converting.convert(path, out, to, format=data_format)
+    resolve(FORMATS, to, kind="format")
+    lost = save_dataset(read_data(path, data_format, table), out, to)
     if lost:
         log(f"{to} cannot hold: {lost}.")
     log(f"Wrote {out}")
@@ -147,8 +178,7 @@ def _show_neighbours(dataset: Any, label: str, most: int, as_json: bool, plot: s
     if as_json:
         write_json(found)
     else:
-        for line in near.draw_neighbours(found):
-            click.echo(line)
+        write_lines(*near.draw_neighbours(found))
     if plot is not None:
         near.draw_neighbours_file(found, plot)
         log(f"Wrote {plot}")
@@ -176,16 +206,15 @@ def _print_stats(found: dict[str, Any]) -> None:
     spreads.append(("labels: words", labels["words"]))
     if "bins" in labels:
         spreads.append(("labels: training queries", labels["queries_per_label"]))
-    click.echo()
+    write_lines("")
     columns = ["mean", "min", "median", "p90", "max"]
     write_table(["", *columns], [[name, *(float(s[c]) for c in columns)] for name, s in spreads])
     if "bins" not in labels:
         return
-    click.echo()
-    click.echo(
+    write_lines("")
+    write_lines(
         f"labels with fewer than {labels['few_queries']} training queries: "
         f"{labels['share_with_few_queries']:.1%}; without any: {labels['without_training_query']}"
     )
-    click.echo("\nLabels that share each fifth of the training pairs, head to tail:")
-    for line in draw_text(labels["bins"]):
-        click.echo(line)
+    write_lines("", "Labels that share each fifth of the training pairs, head to tail:")
+    write_lines(*draw_text(labels["bins"]))

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from umpteen.cli._options import format_option, log, sentences
+from umpteen.cli._table_options import read_data, table_options
 from umpteen.data.augment import SUMMARIES
 from umpteen.errors import ConfigError
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
 
 WRITTEN = (*SUMMARIES, "synonyms")
 
@@ -59,6 +65,7 @@ HELP = "\n".join(
 @click.option("--to", default="jsonl", show_default=True, metavar="FORMAT", help="Format to write.")
 @format_option
 @sentences
+@table_options
 def augment(
     path: str,
     out: str,
@@ -76,12 +83,13 @@ def augment(
     walk_steps: int,
     restart: float,
     word_share: float,
+    table: TableOptions,
 ) -> None:
     """Write an augmented copy (see HELP)."""
     import dataclasses
 
-    from umpteen.config import AugmentConfig, RunConfig, ValidationConfig
-    from umpteen.data.formats import FORMATS, load_dataset
+    from umpteen.config.schema import AugmentConfig, RunConfig, ValidationConfig
+    from umpteen.data.formats import FORMATS
     from umpteen.data.formats.features import losses
     from umpteen.files import atomic_folder
     from umpteen.registry import resolve
@@ -108,7 +116,7 @@ def augment(
     part = resolve(FORMATS, to, kind="format")
     # The folder comes first: an OUT that exists is refused before the work, not after.
     with atomic_folder(out) as folder:
-        whole = load_dataset(path, data_format)
+        whole = read_data(path, data_format, table)
         data = training_splits(whole, config)
         found = augmented(data, config, log=log)
         splits = {**whole.splits, **data.splits, "train": found.split}

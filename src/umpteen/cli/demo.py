@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from umpteen.cli._options import log, sentences, write_table
+from umpteen.cli._options import log, sentences, write_lines, write_table
 
 if TYPE_CHECKING:
     from umpteen.predictor import Predictor
@@ -53,7 +53,7 @@ def _trained(run: Path) -> Predictor:
     from umpteen.data.sources import icd10
     from umpteen.evaluation import evaluate
     from umpteen.predictor import Predictor
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
     from umpteen.training.reporters import Terminal
     from umpteen.training.run import train
 
@@ -88,7 +88,7 @@ def _trained(run: Path) -> Predictor:
 def _finished(run: Path) -> bool:
     from umpteen.errors import UmpteenError
     from umpteen.files import read_json
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
 
     folder = RunFolder(run)
     try:
@@ -100,9 +100,9 @@ def _finished(run: Path) -> bool:
 
 def _answer(predictor: Predictor, question: str) -> None:
     top = predictor.predict(question, k=5)
-    click.echo(f"\n{question}")
+    write_lines("", question)
     for label_id, text, score in zip(top.ids[0], top.texts[0], top.scores[0], strict=True):
-        click.echo(f"  {score:5.2f}  {label_id:<7} {text}")
+        write_lines(f"  {score:5.2f}  {label_id:<7} {text}")
 
 
 def _converse(predictor: Predictor) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from umpteen.cli._options import (
@@ -16,6 +18,10 @@ from umpteen.cli._options import (
     write_json,
     write_table,
 )
+from umpteen.cli._table_options import read_data, table_options
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
 
 MIN_TEXTS = 50
 """Fewer texts say little about calibration: no warning is printed."""
@@ -27,48 +33,70 @@ MIN_TEXTS = 50
 @click.option("--split", default="test", show_default=True, help="Which part of the data.")
 @click.option("--head", default="all", show_default=True, type=click.Choice([*ALL_HEADS, "all"]))
 @click.option("--metrics", metavar="P@1,...", help="What to compute; a full set by default.")
+@click.option(
+    "--per-label",
+    metavar="FILE.csv",
+    help="Write precision, recall, F1 and support of each label.",
+)
 @click.option("--which", default="best", type=click.Choice(["best", "last"]), show_default=True)
 @without_option
 @device_option
 @format_option
 @json_option
 @sentences
+@table_options
 def evaluate(
     run: str,
     data: str,
     split: str,
     head: str,
     metrics: str | None,
+    per_label: str | None,
     which: str,
     without: tuple[str, ...],
     device: str,
     data_format: str | None,
     as_json: bool,
+    table: TableOptions,
 ) -> None:
-    """Print metrics of RUN on DATA, in percent, for each head."""
-    from umpteen.data.formats import load_dataset
+    """Print metrics of RUN on DATA, in percent, for each head.
+
+    F1, MicroF1 and MacroF1 measure the labels above the threshold of the ensemble; F1@5,
+    MicroF1@5 and MacroF1@5 the first 5 labels of any head.
+    """
     from umpteen.evaluation import evaluate as run_evaluation
-    from umpteen.metrics import DEFAULT_METRICS
+    from umpteen.metrics import DEFAULT_METRICS, parse_all
+    from umpteen.per_label import require_table_name
     from umpteen.predictor import Predictor
     from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
     from umpteen.scoring import TIE_RULE
 
-    predictor = Predictor.load(run, device=device, which=which)
     chosen = [name.strip() for name in metrics.split(",")] if metrics else list(DEFAULT_METRICS)
+    names = [str(metric) for metric in parse_all(chosen)]  # before anything is loaded
+    if per_label is not None:
+        require_table_name(per_label)
+    predictor = Predictor.load(run, device=device, which=which)
     result = run_evaluation(
         predictor,
-        load_dataset(data, data_format),
+        read_data(data, data_format, table.with_known(predictor.labels.ids)),
         split=split,
         head=head,
         metrics=chosen,
         without=without,
     )
+    if per_label is not None and result.per_label is not None:
+        written = result.per_label.write(per_label)
+        log(
+            f"Wrote {plural(written, 'label')} to {per_label}; predicted are "
+            f"{result.per_label.rule} (head {result.per_label.head})"
+        )
     if as_json:
         write_json(result.as_json())
         return
     first = next(iter(result.heads.values()))
     rows = [
-        [name, *(report.values[name] for report in result.heads.values())] for name in first.values
+        [name, *(report.values.get(name, "-") for report in result.heads.values())]
+        for name in names
     ]
     write_table(["metric", *result.heads], rows)
     a, b = first.propensity.a, first.propensity.b

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from umpteen.cli._options import (
@@ -13,6 +15,10 @@ from umpteen.cli._options import (
     write_json,
     write_table,
 )
+from umpteen.cli._table_options import read_data, table_options
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
 
 
 @click.command()
@@ -29,6 +35,7 @@ from umpteen.cli._options import (
 @format_option
 @json_option
 @sentences
+@table_options
 def fit_ensemble(
     run: str,
     data: str,
@@ -36,17 +43,18 @@ def fit_ensemble(
     device: str,
     data_format: str | None,
     as_json: bool,
+    table: TableOptions,
 ) -> None:
     """Fit the ensemble of RUN on the texts that its training on DATA held out.
 
     Training fits it at its end. Prints the metrics of every variant, cross-fitted; predictions use
     the first one.
     """
-    from umpteen.data.formats import load_dataset
+    from umpteen.config.settings import from_mapping, with_overrides
     from umpteen.errors import ConfigError
+    from umpteen.files import disk_errors
     from umpteen.ranking.variants import VARIANT_METRICS
-    from umpteen.runs import RunFolder
-    from umpteen.settings import from_mapping, with_overrides
+    from umpteen.run_folder import RunFolder
     from umpteen.training.fit_ensemble import fit_ensemble_of_run
 
     foreign = [each for each in overrides if not each.startswith(("examples.", "ensemble."))]
@@ -56,11 +64,11 @@ def fit_ensemble(
         )
     folder = RunFolder(run).require()
     settings = from_mapping(
-        with_overrides(folder.read_settings(), overrides), source=str(folder.config)
+        with_overrides(folder.read_settings(to_build=True), overrides), source=str(folder.config)
     )
-    model = fit_ensemble_of_run(
-        folder, load_dataset(data, data_format), settings, device=device, log=log, again=True
-    )
+    dataset = read_data(data, data_format, table)
+    with disk_errors(folder.ensemble, advice="fit it again"):
+        model = fit_ensemble_of_run(folder, dataset, settings, device=device, log=log, again=True)
     assert model is not None
     columns = [*VARIANT_METRICS, "ECE", "micro-F1"]
     if as_json:

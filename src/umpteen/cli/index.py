@@ -49,11 +49,11 @@ def build(
     import shutil
 
     from umpteen.errors import ConfigError
-    from umpteen.files import atomic_folder, write_json
+    from umpteen.files import atomic_folder, disk_errors, write_json
     from umpteen.index import INDEXES
     from umpteen.predictor import Predictor
     from umpteen.registry import resolve
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
 
     folder = RunFolder(run).require()
     builder = resolve(INDEXES, kind, kind="index")
@@ -71,7 +71,8 @@ def build(
         shutil.rmtree(folder.index, ignore_errors=True)
         return rows
     # All at once, and only now: what was there before serves until the new one is whole.
-    with atomic_folder(folder.index, replace=True) as temporary:
+    again = disk_errors(folder.index, advice="build the index again")
+    with again, atomic_folder(folder.index, replace=True) as temporary:
         for head, each in built.items():
             (temporary / head).mkdir()
             each.save(temporary / head / "index")
@@ -82,11 +83,12 @@ def build(
 
 def _example_texts(file: Path) -> list[str]:
     from umpteen.errors import RunError
+    from umpteen.files import LOAD_ERRORS
 
     try:
         lines = file.read_text("utf-8").split("\n")  # a text may hold other line breaks
         texts = [json.loads(line)["text"] for line in lines if line]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except LOAD_ERRORS as error:
         raise RunError(f"{file} is missing or damaged: {error}") from error
     if not texts:
         raise RunError(f"{file} holds no example query to measure the index with")

@@ -86,7 +86,7 @@ def list_(
     run: str, search: str, changed: bool, order: str, offset: int, limit: int, as_json: bool
 ) -> None:
     """List the labels of RUN: id, text, number of training texts, and state."""
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
     from umpteen.store import ChangeStore
     from umpteen.store.listing import list_labels
 
@@ -130,7 +130,7 @@ def carry(old: str, new: str, as_json: bool) -> None:
 
 def open_store(run: str) -> ChangeStore:
     """Open the store of a run folder."""
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
     from umpteen.store import ChangeStore
 
     trained, _ = RunFolder(run).require().read_labels()

@@ -1,26 +1,41 @@
-"""``umpteen predict``: a text per line in, a JSON line out."""
+"""``umpteen predict``: a file of texts in, one record for each text out."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
-from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from umpteen.cli._options import ALL_HEADS, device_option, sentences, without_option
+from umpteen.cli._options import (
+    ALL_HEADS,
+    backend_option,
+    device_option,
+    log,
+    plural,
+    sentences,
+    without_option,
+    write_records,
+)
+from umpteen.cli._table_options import input_options
 
 if TYPE_CHECKING:
-    from umpteen.types import TopK
+    from umpteen.data.formats.row_batches import RowReader
+    from umpteen.data.formats.table_options import TableOptions
+    from umpteen.prediction_records import PredictOptions
+    from umpteen.predictor import Predictor
 
 TEXTS_AT_ONCE = 1024
+PROGRESS_SECONDS = 5.0
 
 
 @click.command()
 @click.argument("run")
-@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@click.argument("file", type=click.Path(exists=True, allow_dash=True), default="-")
 @click.option(
     "-k",
     default=None,
@@ -37,57 +52,172 @@ TEXTS_AT_ONCE = 1024
 )
 @without_option
 @click.option("--explain", is_flag=True, help="Show the scores and contributions of all scorers.")
+@click.option("--out", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option(
+    "--to",
+    type=click.Choice(["jsonl", "csv", "parquet"]),
+    help="The format to write; by default that of the ending of --out, or jsonl.",
+)
+@click.option("--resume", is_flag=True, help="Continue a file that was not finished.")
+@backend_option
 @device_option
+@click.option(
+    "--format",
+    "data_format",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
+    help="The file's format, if it is not recognised.",
+)
 @sentences
+@input_options
 def predict(
     run: str,
-    file: IO[str],
+    file: str,
     k: int | None,
     head: str | None,
     threshold: float | str | None,
     without: tuple[str, ...],
     explain: bool,
+    out: str | None,
+    to: str | None,
+    resume: bool,
+    backend: str,
     device: str,
+    data_format: str | None,
+    table: TableOptions,
 ) -> None:
-    """Predict labels for each line of FILE (or of standard input), one JSON line each.
+    """Predict labels for each text of FILE (or of standard input).
 
-    A line is a text, or a JSON object with a "text", or with a "title" and a "content". Fields used
-    in training are used here too. Output: {"text": .., "labels": [{"id": .., "text": .., "score":
-    ..}]}. Scores of the ensemble are probabilities. A "note" gives the reason where no label is
-    probable.
+    FILE is csv, tsv, parquet, jsonl, a JSON array, or plain lines. Columns used in training are
+    used here too; ids and other columns are kept. Output: {"id": .., "text": .., "labels": [{"id":
+    .., "text": .., "score": ..}], other columns}. Scores of the ensemble are probabilities. A
+    "note" gives the reason where no label is probable. A column of FILE that is called like one of
+    the output gets "input_" in front.
+
+    With --out, rows are safe on disk batch by batch; --resume at the end of the same command
+    continues after a kill, without a row lost or written twice.
     """
+    from umpteen.data.record_output import output_format
+    from umpteen.prediction_records import PredictOptions
     from umpteen.predictor import Predictor
 
-    predictor = Predictor.load(run, device=device)
-    if k is None:
-        k = 10 if threshold is None else 20
-    lines = _texts(file, predictor.text_config.text)
-    while batch := list(islice(lines, TEXTS_AT_ONCE)):
-        top = predictor.predict(
-            batch, k, head=head, threshold=threshold, explain=explain, without=without
-        )
-        for place, text in enumerate(batch):
-            line: dict[str, Any] = {"text": text, "labels": _labels(top, place)}
-            note = top.notes[place] if top.notes is not None else None
-            if note is not None:
-                line["note"] = note
-            click.echo(json.dumps(line, ensure_ascii=False))
+    if resume and out is None:
+        raise click.UsageError("--resume needs --out FILE.")
+    written = output_format(out, to)
+    if explain and written != "jsonl":
+        raise click.UsageError(f"--explain is written as jsonl, not {written}.")
+    k = (10 if threshold is None else 20) if k is None else k
+    options = PredictOptions(k, head, threshold, explain, without)
+    predictor = Predictor.load(run, device=device, backend=backend)
+    predictor.check_threshold(threshold, head)
+    reader = open_texts(predictor, file, table, data_format)
+    if out is None:
+        _write_stream(predictor, reader, options, written)
+    else:
+        _write_file(predictor, reader, options, written, Path(out), resume=resume)
 
 
-def _labels(top: TopK, place: int) -> list[dict[str, Any]]:
-    """Return the labels of one text as JSON values."""
-    assert top.labels is not None
-    ids, texts = top.labels.ids, top.labels.texts
-    shown = None if top.explanations is None else top.explanations[place]
-    labels: list[dict[str, Any]] = []
-    for row, score in zip(top.rows[place].tolist(), top.scores[place].tolist(), strict=True):
-        if row < 0:
-            break
-        label = {"id": ids[row], "text": texts[row], "score": round(score, 6)}
-        if shown is not None:
-            label |= shown[len(labels)]
-        labels.append(label)
-    return labels
+def open_texts(
+    predictor: Predictor, file: str, table: TableOptions, data_format: str | None
+) -> RowReader | None:
+    """Open a file of texts as training read its own; None where it is empty."""
+    from umpteen.data.formats.first_bytes import peek
+    from umpteen.data.formats.row_batches import open_rows
+    from umpteen.data.formats.table_options import TableOptions
+    from umpteen.errors import DataError
+    from umpteen.run_folder import RunFolder
+
+    if not Path(file).is_dir() and not peek(Path(file)):
+        return None
+    trained = RunFolder(predictor.folder or ".").read_columns()
+    if table.given() or not any(trained.get(name) for name in ("text_columns", "id_column")):
+        reader = open_rows(file, table, format=data_format)
+    else:
+        same = TableOptions(trained.get("text_columns") or (), id_column=trained.get("id_column"))
+        try:
+            reader = open_rows(file, same, format=data_format)
+        except DataError:  # another file than those of training, with columns of its own
+            reader = open_rows(file, table, format=data_format)
+    if reader.note:
+        log(reader.note)
+    return reader
+
+
+def _write_stream(
+    predictor: Predictor, reader: RowReader | None, options: PredictOptions, to: str
+) -> None:
+    from umpteen.data.record_output import RecordLines
+    from umpteen.prediction_records import predict_records, record_columns, separator_for
+
+    if reader is None:
+        return
+    lines = RecordLines(to, record_columns(reader), separator_for(predictor.labels.ids))
+    write_records(lines.header())
+    for records in _shown(predict_records(predictor, reader, options, size=TEXTS_AT_ONCE)):
+        write_records(lines.lines(records))
+
+
+def _write_file(
+    predictor: Predictor,
+    reader: RowReader | None,
+    options: PredictOptions,
+    to: str,
+    path: Path,
+    *,
+    resume: bool,
+) -> None:
+    from umpteen.data.record_output import RecordFile, RecordLines
+    from umpteen.prediction_records import predict_records, record_columns, separator_for
+
+    columns = ["text", "labels", "scores", "note"] if reader is None else record_columns(reader)
+    lines = RecordLines("jsonl" if to == "parquet" else to, columns,
+                        separator_for(predictor.labels.ids))  # fmt: skip
+    file = RecordFile(path, to, lines, _key(predictor, reader, options, to), resume=resume)
+    if file.complete:
+        log(f"{path} is complete; nothing is left to do")
+        return
+    if file.rows:
+        log(f"Continuing after {plural(file.rows, 'row')}")
+    try:
+        if reader is not None:
+            found = predict_records(predictor, reader, options, start=file.rows, size=TEXTS_AT_ONCE)
+            for records in _shown(found, file.rows):
+                file.append(records)
+        file.finish()
+    finally:
+        file.close()
+    log(f"Wrote {plural(file.rows, 'row')} to {path}")
+
+
+def _key(
+    predictor: Predictor, reader: RowReader | None, options: PredictOptions, to: str
+) -> dict[str, Any]:
+    """Return what the rows of a file depend on, as JSON values."""
+    path = None if reader is None else reader.path
+    about = path.stat() if path is not None and path.is_file() else None
+    asked = {**asdict(options), "without": list(options.without)}
+    return {
+        "run": str(predictor.folder),
+        "revision": 0 if predictor.store is None else predictor.store.revision,
+        "file": str(path) if about is None or path is None else str(path.resolve()),
+        "size of the file": None if about is None else about.st_size,
+        "time of the file": None if about is None else about.st_mtime_ns,
+        "format": to,
+        "columns": None if reader is None else reader.others,
+        **asked,
+    }
+
+
+def _shown(batches: Iterable[list[Any]], done: int = 0) -> Iterator[list[Any]]:
+    """Pass batches through and log their number every few seconds."""
+    started = said = time.monotonic()
+    first = done
+    for batch in batches:
+        yield batch
+        done += len(batch)
+        now = time.monotonic()
+        if now - said >= PROGRESS_SECONDS:
+            said = now
+            log(f"{done:,} texts, {(done - first) / (now - started):,.0f} a second")
 
 
 def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) -> float | str | None:
@@ -100,38 +230,3 @@ def _number_or_word(_: click.Context, __: click.Parameter, value: str | None) ->
     if math.isnan(number):
         raise click.BadParameter(f"{value!r} is neither auto, groups nor a number")
     return number
-
-
-def _texts(file: IO[str], which: str) -> Iterator[str]:
-    from umpteen.errors import DataError
-
-    name = getattr(file, "name", "-")
-    number = 0
-    try:
-        for number, raw in enumerate(file, 1):
-            line = raw.rstrip("\r\n")
-            if not line.startswith("{"):
-                yield line
-                continue
-            try:
-                value = json.loads(line)
-            except ValueError:
-                yield line  # a text that happens to start with a brace
-                continue
-            yield _text_of(value, which, name, number)
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8: {error}", path=name, line=number + 1) from error
-
-
-def _text_of(value: Any, which: str, path: str, line: int) -> str:
-    """Return what is read of a JSON object, as of a row of a data set."""
-    from umpteen.data.labels import join_texts
-    from umpteen.errors import DataError
-
-    fields = value if isinstance(value, dict) else {}
-    title, content = fields.get("text", fields.get("title")), fields.get("content", "")
-    if not isinstance(title, str) or not isinstance(content, str):
-        raise DataError(
-            'expected a "text", or a "title" and a "content", each a string', path=path, line=line
-        )
-    return join_texts([title], None if "text" in fields else [content], which)[0]

@@ -6,7 +6,7 @@ from importlib import resources
 
 import click
 
-from umpteen.cli._options import json_option, log, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, sentences, write_json, write_lines, write_table
 
 
 @click.command()
@@ -14,10 +14,10 @@ from umpteen.cli._options import json_option, log, sentences, write_json, write_
 @sentences
 def presets(as_json: bool) -> None:
     """List the presets and the well-known data sets, one line each."""
-    from umpteen.known_datasets import dataset_names, dataset_text
-    from umpteen.settings import preset_names
+    from umpteen.config.known_datasets import dataset_names, dataset_text
+    from umpteen.config.settings import preset_names
 
-    folder = resources.files("umpteen").joinpath("presets")
+    folder = resources.files("umpteen").joinpath("config", "presets")
     methods = {
         name: _summary(folder.joinpath(f"{name}.toml").read_text("utf-8"))
         for name in preset_names()
@@ -27,7 +27,7 @@ def presets(as_json: bool) -> None:
         write_json({"presets": methods, "datasets": datasets})
         return
     write_table(["--preset", "what it is"], [[n, s] for n, s in methods.items()])
-    click.echo()
+    write_lines("")
     write_table(["--dataset", "settings for it"], [[n, s] for n, s in datasets.items()])
     log("\ngandalf-NAME is any preset with label texts as training rows.")
 

@@ -19,7 +19,7 @@ def repair(run: str, as_json: bool) -> None:
     Everything that can be read is kept, and the damaged file is put aside. A running service uses
     the repaired store immediately. Restore a backup instead if you have one.
     """
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
     from umpteen.store.repair import repair as repair_store
 
     trained, _ = RunFolder(run).require().read_labels()

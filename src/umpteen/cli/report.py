@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from umpteen.cli._options import device_option, format_option, log, sentences
+from umpteen.cli._table_options import read_data, table_options
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
 
 
 @click.command()
@@ -19,6 +25,7 @@ from umpteen.cli._options import device_option, format_option, log, sentences
 @device_option
 @format_option
 @sentences
+@table_options
 def report(
     run: str,
     data_path: str | None,
@@ -26,22 +33,19 @@ def report(
     out: str | None,
     device: str,
     data_format: str | None,
+    table: TableOptions,
 ) -> None:
     """Write one HTML page about RUN: curves, heads, bins head to tail, labels and examples.
 
     Without --data the heads are scored on the examples the run keeps, up to 1,000 of its
     validation queries. The page is one file that needs no network.
     """
-    if data_path is None and (split or data_format):
-        raise click.UsageError("--split and --format need --data.")
+    if data_path is None and (split or data_format or table.given()):
+        raise click.UsageError("--split, --format and the options of tables need --data.")
     from umpteen.report import write_report
-    from umpteen.runs import RunFolder
+    from umpteen.run_folder import RunFolder
 
     RunFolder(run).require()  # a misspelt run should not wait for the data
-    data = None
-    if data_path is not None:
-        from umpteen.data.formats import load_dataset
-
-        data = load_dataset(data_path, data_format)
+    data = None if data_path is None else read_data(data_path, data_format, table)
     page = write_report(run, data=data, split=split or "test", out=out, device=device)
     log(f"Wrote {page}")

@@ -12,10 +12,13 @@ from umpteen.cli._options import (
     log,
     sentences,
     write_json,
+    write_lines,
     write_table,
 )
+from umpteen.cli._table_options import read_data, table_options
 
 if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
     from umpteen.scoring import Report
 
 
@@ -47,6 +50,7 @@ def _constants(
 @format_option
 @json_option
 @sentences
+@table_options
 def score(
     predictions: str,
     data_path: str,
@@ -55,6 +59,7 @@ def score(
     propensity: tuple[float, float] | None,
     data_format: str | None,
     as_json: bool,
+    table: TableOptions,
 ) -> None:
     """Compute metrics of PREDICTIONS on a split of DATA.
 
@@ -64,7 +69,6 @@ def score(
     """
     from umpteen import scoring
     from umpteen.data.dataset import Propensity
-    from umpteen.data.formats import load_dataset
     from umpteen.metrics import parse_all
 
     names = (
@@ -73,7 +77,7 @@ def score(
         else [name for name in metrics.split(",") if name]
     )
     parse_all(names)  # a misspelt metric should not wait for the data
-    data = load_dataset(data_path, format=data_format)
+    data = read_data(data_path, data_format, table)
     truth = data[split]
     name = "standard input" if predictions == "-" else predictions
     with click.open_file(predictions, "rb") as handle:
@@ -102,10 +106,10 @@ def _write_report(report: Report, split: str) -> None:
         title=f"{report.n} {split} queries, at most {report.width} predictions each",
     )
     bins = " + ".join(f"{share:.2f}" for share in report.bins)
-    click.echo(
-        f"P@5 by label frequency, head to tail: {bins}\n"
-        f"propensity constants: a = {report.propensity.a:g}, b = {report.propensity.b:g}\n"
-        f"filter pairs taken out: {report.n_filters}\n"
-        f"queries without positives, counted as 0: {report.n_without_positives}\n"
-        "order and ties: as in each line; a missing place is a miss"
+    write_lines(
+        f"P@5 by label frequency, head to tail: {bins}",
+        f"propensity constants: a = {report.propensity.a:g}, b = {report.propensity.b:g}",
+        f"filter pairs taken out: {report.n_filters}",
+        f"queries without positives, counted as 0: {report.n_without_positives}",
+        "order and ties: as in each line; a missing place is a miss",
     )

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from umpteen.cli._options import device_option, json_option, log, sentences, write_json
+from umpteen.cli._options import device_option, json_option, log, sentences, write_json, write_lines
 
 
 @click.command()
@@ -52,7 +52,7 @@ def study(
     plan = read_study(file, given)
     if listed:
         for run in plan.runs():
-            click.echo(run.name)
+            write_lines(run.name)
         return
     failed: list[str] = []
     if not draw:
@@ -81,7 +81,7 @@ def study(
     if as_json:
         write_json(results.as_json(plan, cells))
     else:
-        click.echo(made, nl=False)
+        write_lines(*made.rstrip("\n").split("\n"))
     log(f"Wrote {out}/table.md and {len(written)} plots in {out}/plots")
     for sentence in failed:
         log(f"failed: {sentence}")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umpteen.cli._options import device_option, format_option, log, sentences
+from umpteen.cli._table_options import read_data, table_options
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
+    from umpteen.run_folder import RunFolder
 
 
 @click.command()
@@ -25,17 +34,32 @@ from umpteen.cli._options import device_option, format_option, log, sentences
     "--encoder", metavar="NAME", help="bag, convolution, or a Hugging Face folder or hub name."
 )
 @click.option(
-    "--text", type=click.Choice(["title", "all"]), help="Read titles only, or titles and contents."
+    "--text",
+    type=click.Choice(["title", "all"]),
+    help="Read titles only, or titles and contents.",
 )
-@click.option("--minutes", type=float, metavar="M", help="Train as many epochs as fit this time.")
-@click.option("--resume", is_flag=True, help="Continue the run from its newest checkpoint.")
+@click.option(
+    "--minutes",
+    type=float,
+    metavar="M",
+    help="Time for everything, from the start to the ensemble.",
+)
+@click.option("--resume", is_flag=True, help="Continue the run; append it to the command.")
 @click.option("--cache", metavar="FOLDER", help="Where token stores are kept between runs.")
 @click.option(
     "--tensorboard", is_flag=True, help="Write curves for TensorBoard to RUN/tensorboard."
 )
+@click.option(
+    "--reporter",
+    "more_reporters",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="A class that receives the progress, called with RUN; repeatable.",
+)
 @device_option
 @format_option
 @sentences
+@table_options
 def train(
     data: str,
     out: str,
@@ -48,54 +72,94 @@ def train(
     resume: bool,
     cache: str | None,
     tensorboard: bool,
+    more_reporters: tuple[str, ...],
     device: str,
     data_format: str | None,
+    table: TableOptions,
 ) -> None:
     """Train a model on DATA and write a self-contained run folder.
 
     Without --preset, settings are chosen from the data. Without --encoder, a bag of token vectors
-    is trained, which needs no download. A run that was stopped or killed
-    continues with --resume to the same result. On several GPUs, or several processes: torchrun
+    is trained, which needs no download. A run that was stopped or killed continues to the same
+    result with --resume at the end of its command. On several GPUs, or several processes: torchrun
     --nproc-per-node N -m umpteen train ...
     """
-    from pathlib import Path
+    started = time.monotonic()
+    from umpteen.run_folder import RunFolder
 
-    from umpteen.compute.precision import choose_device
-    from umpteen.compute.sharding import start_ranks
-    from umpteen.data.formats import load_dataset
-    from umpteen.training.reporters import Reporter, TensorBoard, Terminal
-    from umpteen.training.run import train as run
-
+    folder = RunFolder(out)
+    resume = resume and not (folder.log.is_file() and folder.is_new())
+    first = os.environ.get("RANK", "0") == "0"
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if resume:
+        folder.require()
+    elif not restarted:
+        folder.require_empty()
+    log(f"Reading {data}")
+    made = first and not folder.path.exists()
+    if first:
+        folder.write_log(f"Reading {data}")
+        if not resume:
+            folder.write_columns(asdict(table))
     changes = list(overrides)
     if encoder:
         changes.append(f"encoder.name={encoder}")
     if text:
         changes.append(f"data.text={text}")
-    ranks = start_ranks(choose_device(device))
-    reporters: list[Reporter] = [Terminal()] if ranks.first else []
-    if tensorboard and ranks.first:
-        reporters.append(TensorBoard(Path(out) / "tensorboard"))
     try:
-        read = load_dataset(data, data_format)
-        for reporter in reporters[:1]:
-            texts, labels = len(read["train"]), len(read.labels)
-            reporter.log(f"Data {read.name}: {texts:,} training texts, {labels:,} labels")
-        run(
-            read,
-            out=out,
+        tested = _train(
+            data,
+            data_format,
+            table,
+            folder,
+            device,
+            tensorboard,
+            more_reporters,
             preset=preset,
             dataset=dataset,
             overrides=changes,
-            device=device,
             resume=resume,
-            reporters=reporters,
             cache=cache,
-            ranks=ranks,
             minutes=minutes,
+            started=started,
         )
-        ranks.close()
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:
+        if made:
+            folder.take_back_settings()
+        raise
+    if first:
+        following = f"umpteen evaluate {out} {data}" if tested else f"umpteen predict {out}"
+        log(f"The run is in {out}. Next: {following}")
+
+
+def _train(
+    data: str,
+    data_format: str | None,
+    table: TableOptions,
+    folder: RunFolder,
+    device: str,
+    tensorboard: bool,
+    more_reporters: tuple[str, ...],
+    **options: Any,
+) -> bool:
+    """Read the data and train; return whether it has a test split."""
+    from umpteen.compute.distributed.sharding import start_ranks
+    from umpteen.compute.precision import choose_device
+    from umpteen.training.reporters import LogFile, Reporter, TensorBoard, Terminal, named_reporter
+    from umpteen.training.run import train as run
+
+    ranks = start_ranks(choose_device(device))
+    reporters: list[Reporter] = [Terminal(), LogFile(folder)] if ranks.first else []
+    if tensorboard and ranks.first:
+        reporters.append(TensorBoard(folder.path / "tensorboard"))
     if ranks.first:
-        tested = f"umpteen evaluate {out} {data}" if "test" in read.splits else ""
-        log(f"The run is in {out}. Next: {tested or f'umpteen predict {out}'}")
+        reporters += [named_reporter(name, folder.path) for name in more_reporters]
+    read = read_data(data, data_format, table)
+    for reporter in reporters[:2]:
+        texts, labels = len(read["train"]), len(read.labels)
+        reporter.log(f"Data {read.name}: {texts:,} training texts, {labels:,} labels")
+    run(read, out=folder.path, device=device, reporters=reporters, ranks=ranks, **options)
+    ranks.close()
+    return "test" in read.splits

@@ -1,1 +1,1 @@
-"""Ways to run any objective or encoder in bounded memory and at a chosen precision."""
+"""Numerical building blocks: packing, precision, kernels, streaming, optimizer updates, ranks."""

@@ -16,7 +16,7 @@ class _TextMean(torch.autograd.Function):
         ctx.save_for_backward(texts, shares)
         ctx.dtype = hidden.dtype
         if fused:
-            from umpteen.compute.text_sum import text_sum
+            from umpteen.compute.kernels.text_sum import text_sum
 
             return text_sum(hidden.contiguous(), offsets) * shares[:, None]
         result = torch.zeros(len(shares), hidden.shape[1], dtype=shares.dtype, device=hidden.device)

@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from umpteen.errors import DataError
-from umpteen.files import digest
+from umpteen.files import LOAD_ERRORS, digest
 
 
 class ArrayWriter:
@@ -73,7 +73,7 @@ def open_array(path: Path, about: Any) -> NDArray[Any]:
         if not isinstance(about, dict) or digest(path) != about.get("sha256"):
             raise DataError("the file is not what was written; it is damaged", path=path)
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as cause:
+    except LOAD_ERRORS as cause:
         raise DataError(f"cannot be read: {cause}", path=path) from cause
     if array.shape != (about.get("length"),):
         raise DataError(f"expected {about.get('length')} values, got {array.shape}", path=path)

@@ -10,7 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from umpteen.data.display import dataset_html, split_html
 from umpteen.data.labels import LabelSet, join_texts
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -24,7 +26,7 @@ class Propensity:
     b: float = 1.5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Queries with their relevant labels.
 
@@ -79,8 +81,15 @@ class Split:
         """Return the targets without the filter pairs."""
         return drop_pairs(self.targets, self.filters)
 
+    def __repr__(self) -> str:
+        pairs = counted(self.targets.nnz, "pair")
+        return f"Split({counted(len(self), 'text')}, {pairs} of text and label)"
 
-@dataclass(frozen=True)
+    def _repr_html_(self) -> str:
+        return split_html(self)
+
+
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Splits over one label set."""
 
@@ -88,6 +97,8 @@ class Dataset:
     splits: Mapping[str, Split]
     propensity: Propensity = Propensity()
     name: str = "data"
+    notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """How the data was read, where that may be otherwise than meant."""
 
     def __post_init__(self) -> None:
         for name, split in self.splits.items():
@@ -109,6 +120,13 @@ class Dataset:
     def __contains__(self, name: str) -> bool:
         return name in self.splits
 
+    def __repr__(self) -> str:
+        sizes = [f"{name} {counted(len(split), 'text')}" for name, split in self.splits.items()]
+        return f"Dataset({self.name!r}, {', '.join(sizes)}, {counted(len(self.labels), 'label')})"
+
+    def _repr_html_(self) -> str:
+        return dataset_html(self)
+
     @property
     def label_counts(self) -> NDArray[np.int64]:
         """(L,) training queries of each label; what propensities and frequency bins are made of."""
@@ -121,6 +139,7 @@ class Dataset:
         labels: Any,
         *,
         label_texts: Mapping[Any, str] | Sequence[str] | None = None,
+        classes: Sequence[Any] | None = None,
         test_texts: Sequence[str] | None = None,
         test_labels: Any = None,
         propensity: Propensity = Propensity(),  # noqa: B008 - frozen
@@ -130,37 +149,114 @@ class Dataset:
 
         Args:
             texts: The training texts.
-            labels: For each text its label ids (any strings or numbers), or a scipy sparse matrix.
+            labels: For each text its label ids (any strings or numbers), or a scipy sparse matrix,
+                or an indicator array together with ``classes``.
             label_texts: Id to text, or texts in the column order of a matrix. Ids serve as texts
                 where it is left out.
+            classes: Label ids in the column order of a matrix or indicator array.
             test_texts: Texts of a test split, if there is one.
             test_labels: Their labels.
             propensity: Constants for propensity-scored metrics.
             name: What to call the data.
 
         Returns:
-            The data set, with labels in order of first appearance (or of the columns).
+            The data set, with labels in order of first appearance (or of the columns). A label
+            that is twice in a row is kept once; ``notes`` counts them.
 
         Raises:
-            DataError: If texts and labels do not fit together, a label is twice in a row, a
-                relevance is not in (0, 1], or no text has any label.
+            DataError: If texts and labels do not fit together, an indicator array comes without
+                ``classes``, a relevance is not in (0, 1], or no text has any label.
 
         Example:
             >>> data = Dataset.from_lists(["red fruit", "long fruit"], [["apple"], ["banana"]])
             >>> data.labels.ids
             ['apple', 'banana']
         """
+        from umpteen.data.lists import dataset_from_lists
+
         given = [("train", texts, labels)]
         if test_texts is not None:
             given.append(("test", test_texts, test_labels))
-        for split, words, rows in given:
-            _check_given(split, words, rows)
-        label_set = _label_set([rows for _, _, rows in given], label_texts)
-        splits = {
-            split: Split([str(text) for text in words], _matrix(rows, label_set, split))
-            for split, words, rows in given
-        }
-        return cls(label_set, splits, propensity, name)
+        return dataset_from_lists(given, label_texts, classes, propensity, name)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        text_column: str | Sequence[str] | None = None,
+        label_column: str | None = None,
+        id_column: str | None = None,
+        separator: str | None = None,
+        label_texts: Mapping[Any, str] | None = None,
+        validation: Any = None,
+        test: Any = None,
+        propensity: Propensity = Propensity(),  # noqa: B008 - frozen
+        name: str = "table",
+    ) -> Dataset:
+        """Make a data set from a table in memory.
+
+        Args:
+            table: The training rows: anything with ``__arrow_c_stream__`` (pyarrow, polars,
+                pandas, duckdb), a pandas DataFrame, a Hugging Face ``Dataset``, a dict of columns;
+                or a mapping from split to such a table.
+            text_column: The column with the text. Several are joined; ``"title=NAME"`` and
+                ``"content=NAME"`` keep two fields apart. Found by its name if left out.
+            label_column: The column with the labels: lists, or text with a separator.
+            id_column: The column with the ids of the rows.
+            separator: Stands between labels in text; ``"none"`` if a cell is one label.
+            label_texts: Id to text; with it, no other label may occur.
+            validation: The rows of a validation split, if there is one.
+            test: The rows of a test split, if there is one.
+            propensity: Constants for propensity-scored metrics.
+            name: What to call the data.
+
+        Returns:
+            The data set; ``notes`` says how it was read where that may be otherwise than meant.
+
+        Raises:
+            DataError: If a column is missing or a value is of the wrong type.
+        """
+        from umpteen.data.formats.table_options import TableOptions
+        from umpteen.data.frames import from_tables, open_frames
+
+        options = TableOptions(text_column or (), label_column, id_column, separator)
+        tables = open_frames(table, validation=validation, test=test)
+        return from_tables(
+            tables, options, label_texts=label_texts, propensity=propensity, name=name
+        )
+
+    @classmethod
+    def from_pandas(cls, frame: Any, **options: Any) -> Dataset:
+        """Make a data set from a pandas DataFrame.
+
+        Args:
+            frame: The training rows.
+            **options: Those of ``from_arrow``.
+
+        Returns:
+            The data set.
+
+        Raises:
+            DataError: If a column is missing or a value is of the wrong type.
+        """
+        return cls.from_arrow(frame, **{"name": "frame", **options})
+
+    @classmethod
+    def from_hf(cls, dataset: Any, **options: Any) -> Dataset:
+        """Make a data set from a Hugging Face ``datasets`` object.
+
+        Args:
+            dataset: A ``Dataset`` or ``DatasetDict``. Class numbers become class names.
+            **options: Those of ``from_arrow``.
+
+        Returns:
+            The data set.
+
+        Raises:
+            DataError: If a column is missing or a value is of the wrong type.
+        """
+        return cls.from_arrow(dataset, **{"name": "datasets", **options})
 
 
 def targets_from_rows(rows: Iterable[Iterable[int]], n_labels: int) -> sp.csr_matrix:
@@ -265,68 +361,3 @@ def spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> N
 def _starts(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return where each row starts in the rows' joined entries; all rows have one."""
     return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
-
-
-def _label_set(given: Sequence[Any], label_texts: Any) -> LabelSet:
-    if any(map(sp.issparse, given)):
-        n = given[0].shape[1] if sp.issparse(given[0]) else -1
-        if not all(sp.issparse(rows) and rows.shape[1] == n for rows in given):
-            raise DataError("label matrices must come for every split, with the same columns")
-        ids = [str(i) for i in range(n)]
-        if label_texts is None:
-            return LabelSet(ids, ids)
-        if isinstance(label_texts, Mapping):
-            label_texts = [label_texts.get(i, label_texts.get(str(i), str(i))) for i in range(n)]
-        if len(label_texts) != n:
-            raise DataError(f"{n} label columns but {len(label_texts)} label texts")
-        return LabelSet(ids, [str(text) for text in label_texts])
-    order: dict[str, None] = {}
-    if isinstance(label_texts, Mapping):
-        order.update((str(key), None) for key in label_texts)
-    for rows in given:
-        for row in rows:
-            if isinstance(row, str) or not isinstance(row, Iterable):
-                raise DataError(f"labels must be a list for each text, got {row!r}")
-            order.update((str(label), None) for label in row)
-    ids = list(order)
-    names = (
-        {str(k): str(v) for k, v in label_texts.items()} if isinstance(label_texts, Mapping) else {}
-    )
-    if label_texts is not None and not isinstance(label_texts, Mapping):
-        raise DataError("label_texts must be a mapping from id to text when labels are lists")
-    return LabelSet(ids, [names.get(i, i) for i in ids])
-
-
-def _check_given(split: str, texts: Any, labels: Any) -> None:
-    if isinstance(texts, str):
-        raise DataError(f"{split} texts must be a list of strings, got one string")
-    if labels is None:
-        raise DataError(f"{split} texts are given without labels; give a list of labels for each")
-    if isinstance(labels, str):
-        raise DataError(f"{split} labels must be a list for each text, got one string")
-    n = labels.shape[0] if sp.issparse(labels) else len(labels)
-    if n != len(texts):
-        raise DataError(f"{len(texts)} {split} texts but labels for {n}; there must be as many")
-    for row, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise DataError(f"{split} text {row} is {type(text).__name__}; expected a string")
-
-
-def _matrix(rows: Any, labels: LabelSet, split: str) -> sp.csr_matrix:
-    if sp.issparse(rows):
-        # A copy: what follows sorts and drops in place, and the caller's matrix is the caller's.
-        matrix = sp.csr_matrix(rows, dtype=np.float32, copy=True)
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        if not ((matrix.data > 0) & (matrix.data <= 1)).all():
-            raise DataError(f"the {split} label matrix must hold relevances in (0, 1]")
-    else:
-        found = [[labels.rows[str(label)] for label in row] for row in rows]
-        matrix = targets_from_rows(found, len(labels))
-        lengths = np.fromiter((len(row) for row in found), np.int64, len(found))
-        double = np.flatnonzero(matrix.getnnz(axis=1) != lengths)
-        if len(double):
-            raise DataError(f"{split} text {double[0]} has a label twice; name every label once")
-    if not matrix.nnz:
-        raise DataError(f"no {split} text has any label; at least one positive is needed")
-    return matrix

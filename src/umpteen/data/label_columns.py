@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from umpteen.data.labels import LabelSet
-from umpteen.files import atomic_file
+from umpteen.files import LOAD_ERRORS, atomic_file
 
 BETWEEN = "\0"
 """Stands between fields; where a field has one itself, there are no columns."""
@@ -72,7 +72,7 @@ def read_columns(file: Path, listed: bytes) -> tuple[LabelSet, NDArray[np.int64]
         # The digests say that these are the columns of a label set, so of one without doubles.
         texts = columns["ids"], columns["titles"], columns.get("contents")
         return LabelSet.checked_before(*texts, about["fingerprint"]), counts
-    except (OSError, SafetensorError, ValueError, KeyError):
+    except (*LOAD_ERRORS, SafetensorError):
         return None  # the list can be read instead
 
 

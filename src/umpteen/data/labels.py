@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, repeat
+from typing import Any
 
+from umpteen.display import counted, shorten
 from umpteen.errors import DataError, LabelMismatch
 
 FIELDS_AT_ONCE = 30_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LabelSet:
     """Labels in a fixed order: row l has the user's ``ids[l]`` and a title and content to read.
 
@@ -30,12 +32,17 @@ class LabelSet:
     titles: Sequence[str]
     contents: Sequence[str] | None = None
     """Longer descriptions, or None where no label has any."""
+    metadata: Sequence[Mapping[str, Any]] | None = None
+    """What else is known of each label, such as ``broader`` and ``notation``; not in the texts and
+    not in the fingerprint. None where nothing is."""
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.titles):
             raise DataError(f"{len(self.ids)} label ids but {len(self.titles)} label texts")
         if self.contents is not None and len(self.contents) != len(self.ids):
             raise DataError(f"{len(self.ids)} label ids but {len(self.contents)} label contents")
+        if self.metadata is not None and len(self.metadata) != len(self.ids):
+            raise DataError(f"{len(self.ids)} label ids but metadata of {len(self.metadata)}")
         if len(self.rows) != len(self.ids):
             seen: set[str] = set()
             double = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
@@ -56,12 +63,16 @@ class LabelSet:
         Nothing is checked, so ``rows`` are made when first wanted.
         """
         labels = cls.__new__(cls)
-        values = {"ids": ids, "titles": titles, "contents": contents, "fingerprint": fingerprint}
-        vars(labels).update(values)
+        values = {"ids": ids, "titles": titles, "contents": contents, "metadata": None}
+        vars(labels).update(values, fingerprint=fingerprint)
         return labels
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        first = ", ".join(repr(shorten(label_id, 30)) for label_id in self.ids[:3])
+        return f"LabelSet({counted(len(self), 'label')}: {first}{', ..' if len(self) > 3 else ''})"
 
     @cached_property
     def rows(self) -> dict[str, int]:

@@ -136,10 +136,26 @@ def find_oddities(
     return said
 
 
+def unlabelled_notes(dataset: Dataset) -> list[str]:
+    """Return how many rows of each split have no labels, and what becomes of them."""
+    said = []
+    for name, split in dataset.splits.items():
+        rows = np.flatnonzero(split.targets.getnnz(axis=1) == 0)
+        if len(rows):
+            rule = "kept as texts that no label fits" if len(rows) > 1 else "kept"
+            plural = "s" if len(rows) > 1 else ""
+            first = f"first row {rows[0] + 1}"
+            said.append(f"{name}: {len(rows):,} row{plural} without labels, {rule} ({first})")
+    return said
+
+
 def check(dataset: Dataset, part: Format, path: Any) -> list[str]:
     """Return the oddities of a data set just read, with the names of its files."""
-    files = {name: shown(file) for name, file in part.files(path).items()}
-    return find_oddities(dataset, files, unit=part.UNIT)
+    found = part.files(path)
+    files = {name: shown(file) for name, file in found.items()}
+    unit_of = getattr(part, "unit_of", lambda file: part.UNIT)
+    unit = "line" if all(unit_of(file) == "line" for file in found.values()) else "row"
+    return find_oddities(dataset, files, unit=unit)
 
 
 def _describe_split(split: Split) -> dict[str, Any]:

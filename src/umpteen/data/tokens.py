@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.arrays_on_disk import ArrayWriter, open_array
+from umpteen.data.text_beginnings import MIN_CHARACTERS, beginning, cut_length
 from umpteen.errors import ConfigError, DataError
 from umpteen.files import atomic_folder, read_json, write_json
 from umpteen.types import Ragged
@@ -22,7 +24,10 @@ from umpteen.types import Ragged
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-STORE_FORMAT = 1
+FindLength = Callable[[], int | None]
+"""Returns what ``cut_length`` does; called only for long texts, and best computed once."""
+
+STORE_FORMAT = 2
 TEXTS_PER_CHUNK = 8192
 CHARACTERS_PER_CHUNK = 4_000_000  # the tokenizer's own results take some 100 bytes per character
 
@@ -41,6 +46,8 @@ class TokenStore:
     """(N + 1,) where each text starts."""
     key: str = ""
     """What it was made from: a digest of tokenizer, length and texts."""
+    n_cut: int = 0
+    """Texts that are longer than the tokens which are kept of them."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -95,7 +102,7 @@ class TokenStore:
             raise DataError("not a token store of this version", path=folder / "tokens.json")
         ids = open_array(folder / "ids.npy", about.get("ids"))
         offsets = open_array(folder / "offsets.npy", about.get("offsets"))
-        return cls(ids, offsets, str(about.get("key")))
+        return cls(ids, offsets, str(about.get("key")), int(about.get("cut", 0)))
 
 
 def tokenize(
@@ -138,13 +145,20 @@ def tokenize(
         return TokenStore.open(folder / key)
 
 
-def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ragged:
+def encode(
+    texts: Sequence[str],
+    tokenizer: Tokenizer,
+    *,
+    max_tokens: int,
+    find_length: FindLength | None = None,
+) -> Ragged:
     """Tokenize a few texts in memory; equal to what a store of the same texts gives.
 
     Args:
         texts: The texts.
         tokenizer: Left as it is; best a prepared one (see ``prepare``) if there are many calls.
         max_tokens: Longer texts are cut to this, special tokens included.
+        find_length: Returns ``cut_length`` of the prepared tokenizer, where it is known already.
 
     Returns:
         int32 ids and int64 offsets.
@@ -154,13 +168,14 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, *, max_tokens: int) -> Ra
         DataError: If a text is not a string or not valid Unicode.
     """
     prepared = prepare(tokenizer, max_tokens)
+    length = find_length or functools.cache(lambda: cut_length(prepared))
     if len(texts) == 1:  # which needs no chunks; finding that out takes as long as its tokens
         _check(list(texts), 0)
-        ids, lengths = _encode(list(texts), prepared)
-        return Ragged(ids, _offsets(lengths))
-    parts = [_encode(part, prepared) for part, _ in _chunks(texts)]
-    lengths = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
-    ids = np.concatenate([np.empty(0, np.int32), *(part[0] for part in parts)])
+        one = _encode(list(texts), prepared, length)
+        return Ragged(one.ids, _offsets(one.lengths))
+    parts = [_encode(part, prepared, length) for part, _ in _chunks(texts)]
+    lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+    ids = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
     return Ragged(ids, _offsets(lengths))
 
 
@@ -263,13 +278,42 @@ def _check(block: list[str], start: int) -> None:
                 ) from None
 
 
-def _encode(part: list[str], prepared: Tokenizer) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return ids, flat, and the tokens of each text; none of them is 0."""
+@dataclass(frozen=True)
+class _Encoded:
+    """Token ids of some texts, flat, and the tokens of each text; none of them is 0."""
+
+    ids: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    n_cut: int
+    """Texts of which not all was read."""
+
+
+def _encode(part: list[str], prepared: Tokenizer, find_length: FindLength) -> _Encoded:
     empty_id = _empty_id(prepared)
-    lists = [encoding.ids or [empty_id] for encoding in prepared.encode_batch_fast(part)]
+    found = _encode_beginnings(part, prepared, find_length)
+    lists = [encoding.ids or [empty_id] for encoding in found]
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     ids = np.fromiter(chain.from_iterable(lists), np.int32, int(lengths.sum()))
-    return ids, lengths
+    return _Encoded(ids, lengths, sum(1 for encoding in found if encoding.overflowing))
+
+
+def _encode_beginnings(part: list[str], prepared: Tokenizer, find_length: FindLength) -> list[Any]:
+    """Tokenize the beginnings of long texts, and all of a text whose beginning is not enough."""
+    longest = max(map(len, part), default=0)
+    if longest < 2 * MIN_CHARACTERS:
+        return list(prepared.encode_batch_fast(part))
+    length = find_length()
+    if length is None or longest < 2 * length:
+        return list(prepared.encode_batch_fast(part))
+    cut = [beginning(text, length) for text in part]
+    given = [text if less is None else less for text, less in zip(part, cut, strict=True)]
+    found = list(prepared.encode_batch_fast(given))
+    again = [i for i, less in enumerate(cut) if less is not None and not found[i].overflowing]
+    for i, encoding in zip(
+        again, prepared.encode_batch_fast([part[i] for i in again]), strict=True
+    ):
+        found[i] = encoding
+    return found
 
 
 def _write(
@@ -281,20 +325,22 @@ def _write(
 ) -> None:
     largest = max(prepared.get_vocab(with_added_tokens=True).values(), default=0)
     dtype = np.dtype(np.uint16 if largest < 2**16 else np.int32)
-    done, n_tokens = 0, 0
+    done, n_tokens, n_cut = 0, 0, 0
+    length = functools.cache(lambda: cut_length(prepared))
     with (
         ArrayWriter(folder / "ids.npy", dtype) as ids_file,
         ArrayWriter(folder / "offsets.npy", np.dtype(np.int64)) as offsets_file,
     ):
         offsets_file.append(np.zeros(1, np.int64))
         for part, _ in _chunks(texts):
-            ids, lengths = _encode(part, prepared)
-            ids_file.append(ids.astype(dtype))
-            offsets_file.append(n_tokens + np.cumsum(lengths))
-            done, n_tokens = done + len(part), n_tokens + len(ids)
+            found = _encode(part, prepared, length)
+            ids_file.append(found.ids.astype(dtype))
+            offsets_file.append(n_tokens + np.cumsum(found.lengths))
+            done, n_tokens = done + len(part), n_tokens + len(found.ids)
+            n_cut += found.n_cut
             if progress is not None:
                 progress(done, len(texts))
-    about = {"format": STORE_FORMAT, "key": key}
+    about: dict[str, Any] = {"format": STORE_FORMAT, "key": key, "cut": n_cut}
     about |= {"ids": ids_file.about, "offsets": offsets_file.about}
     write_json(folder / "tokens.json", about)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-INDEXES = {
-    "exact": "umpteen.index.exact:ExactIndex",
-    "faiss": "umpteen.index.faiss_index:FaissIndex",
-}
+from umpteen.registry import Table
+
+INDEXES = Table(
+    "umpteen.indexes",
+    {
+        "exact": "umpteen.index.exact:ExactIndex",
+        "faiss": "umpteen.index.faiss_index:FaissIndex",
+    },
+)

@@ -48,7 +48,12 @@ class LabelIndex(Protocol):
 
     Laws, checked for every row of ``INDEXES``: scores fall along a row; an excluded pair or a label
     that is not allowed is never returned; where fewer than k labels remain, row -1 and score -inf
-    fill the end; saving and loading changes no result; the same call gives the same answer.
+    fill the end; saving and loading changes no result; the same call gives the same answer; queries
+    with NaN raise ``ValueError("queries hold NaN or infinity")``; ``describe()["kind"]`` is the
+    name in the table.
+
+    Scores may be approximate. For unit vectors they are within ``score_error`` of the inner
+    product, an attribute of the class that is 0.02 where it is missing.
     """
 
     @property

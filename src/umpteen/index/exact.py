@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.errors import ConfigError, RunError
+from umpteen.errors import ConfigError, NotFinite, RunError
+from umpteen.files import LOAD_ERRORS
 from umpteen.index import base
 from umpteen.index.pairs import by_cell, pairs_of, retired_columns
 from umpteen.index.topk import KeyedTop, RunningTop
@@ -168,7 +169,9 @@ class ExactIndex:
             left = left[unsure]
         # A sum that is a number has no summand that is none: quicker than to look at each.
         if np.isnan(scores.sum()) and np.isnan(scores).any():
-            raise ValueError("queries hold NaN or infinity")
+            raise NotFinite(
+                "queries hold NaN or infinity; if these are vectors of a run, its files are damaged"
+            )
         if np.isneginf(scores[:, -1:]).any():  # the last of a row is its lowest
             rows[np.isneginf(scores)] = -1
         if keep < k:
@@ -216,7 +219,7 @@ class ExactIndex:
             # "c": torch wants writable memory; what it would write never reaches the file.
             array = np.load(path, mmap_mode="c", allow_pickle=False)
             vectors = torch.from_numpy(array)
-        except (OSError, ValueError, TypeError) as cause:
+        except LOAD_ERRORS as cause:
             raise RunError(f"{path} cannot be read: {cause}; build the index again") from cause
         if array.dtype == np.uint16:
             vectors = vectors.view(torch.bfloat16)

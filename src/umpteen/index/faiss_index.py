@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.errors import ConfigError, RunError
+from umpteen.errors import ConfigError, NotFinite, RunError
 from umpteen.extras import require
+from umpteen.files import digest
 from umpteen.index import base, faiss_kinds
 from umpteen.types import TopK
 
@@ -144,7 +145,9 @@ class FaissIndex:
         """
         given = _to_numpy(base.check_search(self, queries, k))
         if not np.isfinite(given).all():
-            raise ValueError("queries hold NaN or infinity")
+            raise NotFinite(
+                "queries hold NaN or infinity; if these are vectors of a run, its files are damaged"
+            )
         pairs = base.check_exclude(exclude, len(given), self.n_labels)
         if not len(pairs) and allowed is None and len(given) and k <= self.n_labels:
             # Nothing to drop: what faiss returns is the answer, unless it found too little.
@@ -176,11 +179,13 @@ class FaissIndex:
     def save(self, folder: str | Path) -> None:
         """Write to a folder, in faiss's own format."""
         faiss = require("faiss", extra="faiss")
-        base.save_index(
-            folder,
-            self.describe(),
-            lambda temporary: faiss.write_index(self.index, str(temporary / "labels.faiss")),
-        )
+        about = self.describe()
+
+        def write(temporary: Path) -> None:
+            faiss.write_index(self.index, str(temporary / "labels.faiss"))
+            about["digest"] = digest(temporary / "labels.faiss")
+
+        base.save_index(folder, about, write)
 
     @classmethod
     def load(
@@ -205,8 +210,12 @@ class FaissIndex:
         about = base.read_about(folder, "faiss")
         path = Path(folder) / "labels.faiss"
         try:
-            index = faiss.read_index(str(path))
-        except RuntimeError as cause:
+            # faiss trusts sizes in the file: a damaged one must not reach it.
+            if digest(path) != about.get("digest"):
+                raise RunError(f"{path} is damaged: its checksum is another one; build it again")
+            # Memory-mapped, so that processes that load the same run share it.
+            index = faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0))
+        except (RuntimeError, OSError) as cause:
             raise RunError(f"{path} cannot be read by faiss; build the index again") from cause
         if (index.ntotal, index.d) != (about.get("n_labels"), about.get("dim")):
             raise RunError(f"{path} does not match index.json; build the index again")

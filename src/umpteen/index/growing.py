@@ -57,6 +57,9 @@ class _Buffer:
                 copy.values, copy.used = self.values[:used].clone(), used
                 return copy.append(used, rows)
             total = used + len(rows)
+            if not used and rows.device == self.values.device and rows.is_contiguous():
+                self.values, self.used = rows, total  # shared: never written to
+                return self
             if total > len(self.values):
                 grown = self.values.new_empty(max(total, 2 * len(self.values)), rows.shape[1])
                 grown[:used] = self.values[:used]
@@ -174,7 +177,7 @@ def merged(tops: list[TopK], n_queries: int, k: int) -> TopK:
     return TopK(np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1))
 
 
-def index_of_block(vectors: torch.Tensor) -> LabelIndex:
+def index_of_block(vectors: torch.Tensor, *, probes: int = PROBES) -> LabelIndex:
     """Build the index of one block: exact, or inverted lists for many vectors on a CPU."""
     if len(vectors) < APPROXIMATE_ROWS or vectors.is_cuda or not installed("faiss"):
         return ExactIndex(vectors)
@@ -184,7 +187,7 @@ def index_of_block(vectors: torch.Tensor) -> LabelIndex:
     return FaissIndex.build(
         vectors,
         factory=f"IVF{n_lists},Flat",
-        nprobe=PROBES,
+        nprobe=probes,
         training_sample=40 * n_lists,  # as many as faiss asks for
         iterations=4,
     )

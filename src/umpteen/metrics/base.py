@@ -33,6 +33,9 @@ class Hits:
     """(L,) weight of a hit in propensity-scored metrics."""
     label_counts: NDArray[np.int64] | None = None
     """(L,) training queries of each label."""
+    filled: NDArray[np.bool_] | None = None
+    """(N, K) places with a prediction, also of labels that are not known; by default those with a
+    label row."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -46,6 +49,11 @@ class Hits:
     def labels_with_positives(self) -> NDArray[np.int64]:
         """(L,) how many queries have each label as a positive."""
         return np.bincount(self.positives, minlength=self.n_labels)
+
+    def n_predicted(self, k: int | None = None) -> NDArray[np.int64]:
+        """Return (N,) predictions among the first k places, or among all."""
+        filled = self.rows >= 0 if self.filled is None else self.filled
+        return np.count_nonzero(filled[:, :k], axis=1)
 
     def counts(self, k: int) -> NDArray[np.int64]:
         """Return (N,) hits among the first k places."""
@@ -95,12 +103,22 @@ class Metric(Protocol):
 
     A metric is a frozen dataclass whose constructor takes ``k`` (leave the default out if a k must
     be named) or nothing. Percent is a matter for whoever prints.
+
+    If lists of nothing but positives reach 1 only for queries with ``k`` positives, or with
+    ``at most k``, a class says so in the attribute ``positives_for_one``. It may have a static
+    method ``definition``, which its results are compared with: it gets the predicted labels of each
+    query in order, the set of positives of each, the weight of each label, and k.
     """
 
     def mean(self, hits: Hits) -> float:
         """Return the metric over all queries."""
 
     def __str__(self) -> str: ...
+
+
+def measures_sets(metric: Metric) -> bool:
+    """Return whether a metric measures label sets, such as MicroF1, not the first k places."""
+    return bool(getattr(metric, "of_sets", False))
 
 
 @runtime_checkable

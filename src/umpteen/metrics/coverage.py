@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class Coverage:
     """
 
     k: int
+    positives_for_one: ClassVar[str] = "at most k"
 
     def __post_init__(self) -> None:
         check_k(self.k)

@@ -56,7 +56,10 @@ def find_hits(
     offsets, positives = _pairs_of(truth)
     hits = _find_pairs(rows, offsets, positives, n_labels)
     _refuse_doubles(rows, hits, n_labels)
-    return Hits(rows, hits, offsets, positives, n_labels, inverse_propensities, label_counts)
+    filled = np.asarray(topk.scores) > -np.inf
+    return Hits(
+        rows, hits, offsets, positives, n_labels, inverse_propensities, label_counts, filled
+    )
 
 
 def put_in_order(topk: TopK) -> TopK:

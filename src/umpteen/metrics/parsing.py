@@ -18,7 +18,15 @@ DEFAULT_METRICS = (
 )
 """Reported by default."""
 
-_SPELLED_OUT = {"precision": "P", "recall": "R", "coverage": "C", "r-precision": "RP"}
+_SPELLED_OUT = {
+    "precision": "P",
+    "recall": "R",
+    "coverage": "C",
+    "r-precision": "RP",
+    **dict.fromkeys(("micro-f1", "micro_f1", "f1_micro", "f1-micro"), "MicroF1"),
+    **dict.fromkeys(("macro-f1", "macro_f1", "f1_macro", "f1-macro"), "MacroF1"),
+    **dict.fromkeys(("sample-f1", "samples-f1", "f1_samples", "samplef1", "f-score"), "F1"),
+}
 _PATTERN = re.compile(r"(?P<name>.+?)(?:@(?P<k>[0-9]+))?")
 
 
@@ -86,8 +94,10 @@ def _k_parameter(metric: Any) -> inspect.Parameter | None:
 
 
 def _nearest(text: str) -> str:
-    name, k = re.fullmatch(r"(.*?)[@ ]*([0-9]*)", text).groups()  # type: ignore[union-attr]
     spellings = {known.lower(): known for known in METRICS} | _SPELLED_OUT
+    if text.lower() in spellings:  # a name may end in a digit
+        return f" Did you mean '{spellings[text.lower()]}'?"
+    name, k = re.fullmatch(r"(.*?)[@ ]*([0-9]*)", text).groups()  # type: ignore[union-attr]
     near = spellings.get(name.lower())
     if near is None:
         return suggest(name, METRICS)

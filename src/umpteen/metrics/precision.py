@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ class Precision:
     """
 
     k: int
+    positives_for_one: ClassVar[str] = "k"
 
     def __post_init__(self) -> None:
         check_k(self.k)

@@ -1,8 +1,15 @@
 """From token ids to vectors: encoders, heads and label vectors."""
 
-ENCODERS = {
-    "bag": "umpteen.model.frugal.bag:BagEncoder",
-    "chunked": "umpteen.model.chunked:ChunkedEncoder",
-    "convolution": "umpteen.model.frugal.convolution:ConvolutionEncoder",
-    "transformer": "umpteen.model.transformer:TransformerEncoder",
-}
+from __future__ import annotations
+
+from umpteen.registry import Table
+
+ENCODERS = Table(
+    "umpteen.encoders",
+    {
+        "bag": "umpteen.model.frugal.bag:BagEncoder",
+        "chunked": "umpteen.model.chunked:ChunkedEncoder",
+        "convolution": "umpteen.model.frugal.convolution:ConvolutionEncoder",
+        "transformer": "umpteen.model.transformer:TransformerEncoder",
+    },
+)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from umpteen.compute.text_mean import text_mean
 from umpteen.extras import installed
 from umpteen.model.encoder import to_device
-from umpteen.registry import resolve
+from umpteen.registry import resolve_saved
 from umpteen.types import Ragged
 
 
@@ -161,7 +161,7 @@ class ChunkedEncoder(nn.Module):
         from umpteen.model import ENCODERS
 
         own = dict(options)
-        kind = resolve(ENCODERS, own.pop("inner"), kind="encoder")
+        kind = resolve_saved(ENCODERS, own.pop("inner"), kind="encoder", source=folder)
         return cls(kind.load(folder, own.pop("options")), **own)
 
 

@@ -21,12 +21,15 @@ class Model(nn.Module):
     Args:
         encoder: An encoder (see ``model/encoder.py``).
         heads: ``("dual",)``, ``("classifier",)`` or both.
-        dim: Size of both heads' vectors.
+        dim: Size of both heads' vectors; without a projection, the encoder's is taken.
         n_labels: Number of label vectors of the classifier.
         dropout: Of the heads.
         label_dropout: Of the label vectors, while training.
+        classifier_dropout: Of the classifier's head, where it differs.
+        projection: ``linear``, or ``none``: heads take the encoder's vectors as they are.
         normalize: Whether the dual head's vectors have length one; otherwise, in a model with that
             head alone, its scores are inner products.
+        normalize_classifier: Whether the classifier's scores are cosines too.
         dual_temperature: Scores of the dual head are cosines (or inner products) over this.
         classifier_temperature: Scores of the classifier are inner products over this.
         learn_temperatures: Whether the two are trained.
@@ -49,7 +52,10 @@ class Model(nn.Module):
         n_labels: int,
         dropout: float = 0.1,
         label_dropout: float = 0.0,
+        classifier_dropout: float | None = None,
+        projection: str = "linear",
         normalize: bool = True,
+        normalize_classifier: bool = False,
         dual_temperature: float = 0.05,
         classifier_temperature: float = 1.0,
         learn_temperatures: bool = False,
@@ -72,6 +78,10 @@ class Model(nn.Module):
         self.encoder = encoder
         self.normalize = normalize
         self.heads = tuple(h for h in HEADS if h in heads)
+        width = int(encoder.dim)  # type: ignore[arg-type]
+        self.projection = projection
+        self.normalize_classifier = normalize_classifier
+        dim = width if projection == "none" else dim
         self.dim = dim
         self.n_labels = n_labels
         # Kept as logarithms of 1 / temperature, so that a trained one stays positive. The first of
@@ -81,10 +91,14 @@ class Model(nn.Module):
             requires_grad=learn_temperatures,
         )
         self.share_temperature = share_temperature
-        width = int(encoder.dim)  # type: ignore[arg-type]
+        self.dropout = dropout
+        self.classifier_dropout = dropout if classifier_dropout is None else classifier_dropout
+        projects = projection != "none"
         self.dual_head = None
         if "dual" in heads:
-            self.dual_head = DualHead(width, dim, dropout=dropout, normalize=normalize)
+            self.dual_head = DualHead(
+                width, dim, dropout=dropout, normalize=normalize, projection=projects
+            )
         self.classifier_head = None
         self.label_vectors = None
         self.label_storage = label_storage
@@ -92,7 +106,13 @@ class Model(nn.Module):
         """Label vectors of a step's pool, where the table itself is elsewhere."""
         if "classifier" in heads:
             if not self.shares_head:
-                self.classifier_head = ClassifierHead(width, dim, dropout=dropout)
+                self.classifier_head = ClassifierHead(
+                    width,
+                    dim,
+                    dropout=self.classifier_dropout,
+                    normalize=normalize_classifier,
+                    projection=projects,
+                )
             kind = torch.bfloat16 if label_storage == "bf16" else torch.get_default_dtype()
             self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim, dtype=kind))
         self.label_parametrization = label_parametrization if "classifier" in heads else "free"
@@ -104,7 +124,6 @@ class Model(nn.Module):
             self.register_buffer("graph_rows", own.repeat(1, neighbours))
             self.register_buffer("graph_weights", first)
         self.label_dropout = nn.Dropout(label_dropout)
-        self.dropout = dropout
 
     def encode(self, tokens: Ragged) -> Tensor:
         """Return shared text vectors (B, encoder.dim)."""
@@ -120,7 +139,7 @@ class Model(nn.Module):
     def classifier(self, encoded: Tensor) -> Tensor:
         """Return vectors (B, dim) for the label vectors.
 
-        Not normalized where the head is its own.
+        Not normalized where the head is its own, unless ``normalize_classifier`` says so.
         """
         if self.shares_head:
             return self.dual(encoded)
@@ -146,7 +165,7 @@ class Model(nn.Module):
         else:
             vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
         dropped: Tensor = self.label_dropout(at_least_float32(vectors))
-        return dropped
+        return normalize(dropped, dim=-1) if self.normalize_classifier else dropped
 
     def set_graph_(self, rows: Tensor, weights: Tensor) -> None:
         """Take over each label's neighbours (L, neighbours) and their weights."""

@@ -28,7 +28,7 @@ from umpteen.model.packed_layout import PackedLayout, make_layout
 from umpteen.types import Ragged
 
 if TYPE_CHECKING:
-    from umpteen.compute.fused_attention import Dropouts, MadeOf
+    from umpteen.compute.kernels.fused_attention import Dropouts, MadeOf
 
 LONGEST_HEAD = 128  # what a tile's kernel keeps of a head
 FEW_TOKENS = 256  # of a call on a CPU for which weights are kept in blocks
@@ -73,7 +73,7 @@ def encode_packed(
     Args:
         form: The network.
         layout: Made of the B texts by ``lay_out_packed``.
-        pooling: ``"mean"`` or ``"first"``.
+        pooling: ``"mean"``, ``"first"`` or ``"last"``.
         training: Whether dropouts drop.
         fused: As the plan was made.
 
@@ -94,7 +94,7 @@ def _encode_different(
     casting = is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
     if casting:
         dtype = torch.get_autocast_dtype(device.type)
-    starts = layout.offsets[:-1] if pooling == "first" else None
+    starts = {"first": layout.offsets[:-1], "last": layout.offsets[1:] - 1}.get(pooling)
     uncast = torch.autocast(device.type, enabled=False) if casting else nullcontext()
     # Kernels start on the current device, which need not be the network's.
     there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -208,9 +208,9 @@ def _fused(
     form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
     """Run all layers with the kernels."""
-    from umpteen.compute.fused_attention import Dropouts, Texts, attention_block
-    from umpteen.compute.fused_feed_forward import feed_forward
-    from umpteen.compute.fused_norm import add_norm
+    from umpteen.compute.kernels.fused_attention import Dropouts, Texts, attention_block
+    from umpteen.compute.kernels.fused_feed_forward import feed_forward
+    from umpteen.compute.kernels.fused_norm import add_norm
 
     word, position = _embedded(form, layout)
     norm = form.norm
@@ -284,7 +284,7 @@ def _attend(
     # A split and not two slices: backward joins gradients, where slices would fill zeros and add.
     short, long = fused.split([layout.tiled, len(fused) - layout.tiled])
     if layout.tiled:
-        from umpteen.compute.tile_attention import tile_attention
+        from umpteen.compute.kernels.tile_attention import tile_attention
 
         seed = drop.attention_seed
         parts.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -16,4 +17,10 @@ def first(hidden: Tensor, mask: Tensor) -> Tensor:
     return hidden[:, 0]
 
 
-POOLINGS = {"mean": mean, "first": first}
+def last(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return the last real token's vector."""
+    places = mask.sum(dim=1).clamp(min=1) - 1
+    return hidden[torch.arange(len(hidden), device=hidden.device), places]
+
+
+POOLINGS = {"mean": mean, "first": first, "last": last}

@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from umpteen.errors import RunError
-from umpteen.files import atomic_folder, read_json, write_json
+from umpteen.files import LOAD_ERRORS, atomic_folder, read_json, write_json
 from umpteen.model import ENCODERS
 from umpteen.model.model import Model
-from umpteen.registry import resolve
+from umpteen.registry import resolve_saved
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -72,7 +72,10 @@ def save_model(
                 "dim": model.dim,
                 "n_labels": model.n_labels,
                 "dropout": model.dropout,
+                "classifier_dropout": model.classifier_dropout,
                 "label_dropout": model.label_dropout.p,
+                "projection": model.projection,
+                "normalize_classifier": model.normalize_classifier,
                 "normalize": model.normalize,
                 "classifier_head": "dual" if model.shares_head else "linear",
                 "label_storage": model.label_storage,
@@ -108,7 +111,9 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, TextC
         mapped and isinstance(about, dict) and about.get("label_parametrization", "free") == "free"
     )
     try:
-        encoder_class = resolve(ENCODERS, about["encoder"]["kind"], kind="encoder")
+        encoder_class = resolve_saved(
+            ENCODERS, about["encoder"]["kind"], kind="encoder", source=folder / "model.json"
+        )
         encoder = encoder_class.load(folder / "encoder", about["encoder"]["options"])
         model = Model(
             encoder,
@@ -116,7 +121,10 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, TextC
             dim=about["dim"],
             n_labels=1 if lazy else about["n_labels"],
             dropout=about["dropout"],
+            classifier_dropout=about.get("classifier_dropout"),
             label_dropout=about["label_dropout"],
+            projection=about.get("projection", "linear"),
+            normalize_classifier=about.get("normalize_classifier", False),
             normalize=about.get("normalize", True),
             learn_temperatures=about["learn_temperatures"],
             share_temperature=about.get("share_temperature", False),
@@ -128,7 +136,7 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, TextC
         heads = load_file(folder / "heads.safetensors")
         tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")
         text_config = TextConfig(**about["text"])
-    except (KeyError, TypeError, OSError, SafetensorError, RuntimeError) as error:
+    except (*LOAD_ERRORS, SafetensorError) as error:
         raise RunError(f"{folder} is not a whole model folder: {error}") from error
     own = {name for name in model.state_dict() if not name.startswith("encoder.")}
     if own != set(heads):
@@ -182,7 +190,7 @@ def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
     try:
         # "c": torch wants writable memory; what it would write never reaches the file.
         vectors: NDArray[np.float32] = np.load(file, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except LOAD_ERRORS as error:
         raise RunError(f"{file} cannot be read: {error}") from error
     expected = (model.n_labels, model.dim * len(model.heads))
     if vectors.shape != expected:

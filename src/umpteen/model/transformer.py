@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 
@@ -21,14 +20,17 @@ from umpteen.model.packed import Form, packed_form
 from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
 from umpteen.model.packed_layout import PackedLayout
 from umpteen.model.pooling import POOLINGS
+from umpteen.model.pretrained import load_network, quiet, width_of
+from umpteen.model.tail import Tail
 from umpteen.types import Ragged
 
+TAIL = "tail.safetensors"
 MASK_GIVEN = "umpteen_sdpa"
 """The library's attention of the same kernels, with masks decided here."""
 
 
 class TransformerEncoder(nn.Module):
-    """A pretrained transformer with mean or first-token pooling.
+    """A pretrained transformer with mean, first-token or last-token pooling.
 
     What it is for: the best accuracy, on a GPU; small ones (MiniLM) also predict well on a CPU.
     When to take its neighbour: without a GPU or a download, ``bag`` or ``convolution``.
@@ -39,20 +41,29 @@ class TransformerEncoder(nn.Module):
 
     Args:
         network: A Hugging Face model whose first output is (B, T, dim).
-        pooling: ``"mean"`` or ``"first"``.
+        pooling: ``"mean"``, ``"first"`` or ``"last"``.
         pad_id: The tokenizer's padding id.
+        tail: Layers after pooling, of an encoder that has any.
     """
 
     kind = "transformer"
 
-    def __init__(self, network: nn.Module, *, pooling: str = "mean", pad_id: int = 0) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        pooling: str = "mean",
+        pad_id: int = 0,
+        tail: Tail | None = None,
+    ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
             raise ConfigError(f"pooling {pooling!r} is not known. Known: {', '.join(POOLINGS)}.")
         self.network = network
         self.pooling = pooling
         self.pad_id = pad_id
-        self.dim = int(network.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        self.tail = tail
+        self.dim = width_of(network) if tail is None else tail.dim
         _decide_masks_on_the_host_(network)
         self._taken_apart: tuple[Form | None] | None = None
 
@@ -92,8 +103,11 @@ class TransformerEncoder(nn.Module):
         form = self._form()
         layout = tokens.layout or _laid_out(form, tokens)
         if form is None or layout is None:
-            return self._padded(tokens)
-        return encode_packed(form, layout, pooling=self.pooling, training=self.network.training)
+            vectors = self._padded(tokens)
+        else:
+            training = self.network.training
+            vectors = encode_packed(form, layout, pooling=self.pooling, training=training)
+        return vectors if self.tail is None else self.tail(vectors)
 
     def layout(self, tokens: Ragged) -> PackedLayout | None:
         """Return what a packed forward pass needs of the tokens; None where it would be padded."""
@@ -128,14 +142,24 @@ class TransformerEncoder(nn.Module):
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the network in the Hugging Face layout."""
-        with _quiet():
+        with quiet():
             self.network.save_pretrained(folder)  # type: ignore[operator]
-        return {"pooling": self.pooling, "pad_id": self.pad_id}
+        options: dict[str, Any] = {"pooling": self.pooling, "pad_id": self.pad_id}
+        if self.tail is not None:
+            tensors = {name: value.contiguous() for name, value in self.tail.state_dict().items()}
+            save_file(tensors, folder / TAIL)
+            options["tail"] = self.tail.describe()
+        return options
 
     @classmethod
     def load(cls, folder: Path, options: dict[str, Any]) -> Self:
         """Read what ``save`` wrote, or any local Hugging Face folder."""
-        return cls(load_network(str(folder)), **options)
+        network = load_network(str(folder), saved=True)
+        options = dict(options)
+        if "tail" in options:
+            tensors = load_file(folder / TAIL)
+            options["tail"] = Tail.of(options["tail"], tensors, width_of(network))
+        return cls(network, **options)
 
 
 def _laid_out(form: Form | None, tokens: Ragged) -> PackedLayout | None:
@@ -147,58 +171,6 @@ def _laid_out(form: Form | None, tokens: Ragged) -> PackedLayout | None:
     if form.padding is not None and (away or (tokens.ids == form.padding).any()):
         return None
     return lay_out_packed(form, tokens)
-
-
-def load_network(name: str) -> nn.Module:
-    """Return a Hugging Face encoder by folder or hub name, in float32; of a T5, its encoder.
-
-    Raises:
-        ConfigError: If it cannot be had.
-    """
-    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
-
-    try:
-        with _quiet():
-            config = AutoConfig.from_pretrained(name)
-            kind = AutoModelForTextEncoding if _has_decoder(config) else AutoModel
-            network: nn.Module = kind.from_pretrained(name, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"encoder {name!r} could not be loaded: it is neither a folder with a Hugging Face "
-            f"model nor a hub name that can be reached ({_first_line(error)})"
-        ) from error
-    return network
-
-
-def _has_decoder(config: Any) -> bool:
-    """Return whether the default class of the library has a decoder."""
-    named = getattr(config, "architectures", None) or []
-    # An encoder that was saved alone says that it has none, and is found by its name.
-    alone = any(name.endswith("EncoderModel") for name in named)
-    return alone or bool(getattr(config, "is_encoder_decoder", False))
-
-
-def load_tokenizer(name: str) -> Any:
-    """Return the fast tokenizer of a Hugging Face folder or hub name.
-
-    As a ``tokenizers.Tokenizer``.
-
-    Raises:
-        ConfigError: If there is none.
-    """
-    from tokenizers import Tokenizer
-
-    file = Path(name) / "tokenizer.json"
-    if file.is_file():
-        return Tokenizer.from_file(str(file))
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(name, use_fast=True).backend_tokenizer
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"encoder {name!r} has no fast tokenizer (tokenizer.json): {_first_line(error)}"
-        ) from error
 
 
 def _decide_masks_on_the_host_(network: nn.Module) -> None:
@@ -225,21 +197,3 @@ def _decide_masks_on_the_host_(network: nn.Module) -> None:
     AttentionInterface.register(MASK_GIVEN, sdpa_attention_forward)
     AttentionMaskInterface.register(MASK_GIVEN, mask)
     network.set_attn_implementation(MASK_GIVEN)  # type: ignore[operator]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Turn off the library's own progress bars."""
-    from transformers.utils import logging as hugging_face
-
-    was_on = hugging_face.is_progress_bar_enabled()
-    hugging_face.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            hugging_face.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

@@ -26,6 +26,7 @@ Reduction = Callable[[Positives, int], Tensor]
 A reduction with ``drops = True`` gives some positives a weight of exactly 0, and they then count
 neither way: not as positives, not as negatives, not as candidates. It keeps at least one positive
 of every row that has one. Without the mark a weight of 0 only takes a positive's own term away.
+A reduction with ``draws = True`` takes random numbers; on several ranks the first one draws.
 """
 
 OverBlocks = Callable[[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]], Tensor]
@@ -35,6 +36,18 @@ and merges the n results, (n, B, M) to (B, M), associatively; without gradients.
 
 class Objective(Protocol):
     """A base loss; laws in ``tests/contracts/test_objectives.py``.
+
+    Properties that not every loss has are declared, and tested where they are declared:
+    ``shift_invariant = True`` if adding a constant to all scores of a query changes nothing, and
+    ``monotone = True`` if, with targets of 1, a higher score of a positive never raises the loss.
+
+    ``block_copies`` is the number of tensors of the size of a block that ``row_stats`` and its
+    gradient hold at once, 10 where it is missing; it decides the size of blocks of all labels.
+
+    A class may have a static method ``definition``, the formula for one query, which its results
+    are then compared with. It gets the scores of a row, the targets of its positives by column, the
+    columns that are present, and the options of the constructor as keywords. It returns the sum
+    over the negatives, and the term of each positive by column.
 
     An objective may have an attribute ``summary`` (``types.ScoreSummary``) that names what its
     ``row_stats`` is; runners then take a faster way to the same numbers. One that inherits it and
@@ -153,6 +166,16 @@ def logsumexp(scores: Tensor, dim: int) -> Tensor:
 def sum_by_row(values: Tensor, rows: Tensor, n_rows: int) -> Tensor:
     """Add up one value per positive into one per row: (P,) to (n_rows,)."""
     return torch.zeros(n_rows, dtype=values.dtype, device=values.device).index_add(0, rows, values)
+
+
+def ranks_in_rows(keys: Tensor, rows: Tensor, n_rows: int) -> Tensor:
+    """Return the place of each entry (P,) among those of its row, by rising keys; ties by order."""
+    by_key = keys.argsort(stable=True)
+    order = by_key[rows[by_key].argsort(stable=True)]  # by row, and by key within it
+    counts = sum_by_row(torch.ones_like(rows), rows, n_rows)
+    starts = counts.cumsum(0) - counts
+    places = torch.arange(len(rows), device=rows.device)
+    return torch.empty_like(places).index_put((order,), places - starts[rows[order]])
 
 
 def without_positives(scores: Tensor, positives: Positives) -> Tensor:

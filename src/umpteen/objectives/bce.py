@@ -11,12 +11,13 @@ from umpteen.types import Positives, ScoreSummary
 
 
 class BinaryCrossEntropy:
-    """One-vs-all logistic loss, summed over the candidates.
+    """One-vs-all logistic loss, summed over the candidates or their mean.
 
     row loss = sum over negatives of softplus(s_n)
              + sum over positives of w_p ( t_p softplus(-s_p) + (1 - t_p) softplus(s_p) )
 
-    with t the target in (0, 1] and w the reduction's weight (1 for ``pal``, its usual reduction).
+    with t the target in (0, 1] and w the reduction's weight (1 for ``pal``, its usual reduction);
+    over the query's number of candidates where it is a mean.
 
     What it is for: classifier vectors whose scores should read as probabilities; as a small
     addition to ``decoupled_softmax`` it sharpens frequent labels and costs some of the rare ones.
@@ -24,15 +25,33 @@ class BinaryCrossEntropy:
     When to take its neighbour: for label texts through a dual encoder, ``decoupled_softmax``.
     Cost: one pass over the scores; merged by a sum, so one streamed pass is enough.
     Source: Jain et al., Renee: End-to-End Training of Extreme Classification Models (2023), for
-    classifier vectors over all labels.
+    classifier vectors over all labels, summed (its code says that a mean did not work well there).
+    Astec, DECAF, ECLARE and InceptionXML have the mean over a shortlist.
+
+    Args:
+        mean: Whether the sum is divided by the number of candidates. Over all labels this takes
+            the general path, not the fast one.
     """
 
-    summary = ScoreSummary("softplus", over_positives=False, linear=True)
+    monotone = True
+    summary: ScoreSummary | None = ScoreSummary("softplus", over_positives=False, linear=True)
+
+    def __init__(self, *, mean: bool = False) -> None:
+        self.mean = mean
+        if mean:
+            self.summary = None  # the count is a second number of the summary
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
-        """Sum of softplus over the block's negatives: (B, C) to (B, 1)."""
+        """Sum of softplus over the block's negatives: (B, C) to (B, 1).
+
+        For a mean (B, 2), with the number of candidates.
+        """
         negatives = without_positives(scores, positives)
-        return softplus(negatives).sum(dim=1, keepdim=True)
+        total = softplus(negatives).sum(dim=1, keepdim=True)
+        if not self.mean:
+            return total
+        count = (~torch.isneginf(scores)).sum(dim=1, keepdim=True)
+        return torch.cat([total, count.to(total.dtype)], dim=1)
 
     def merge(self, stats: Tensor) -> Tensor:
         """Sum over the blocks."""
@@ -48,4 +67,5 @@ class BinaryCrossEntropy:
         terms = weights * (softplus(-positive_scores) + rest)  # (P,)
         counted = torch.zeros(len(stats), dtype=stats.dtype, device=stats.device)
         counted.index_fill_(0, positives.rows, 1.0)
-        return stats[:, 0] * counted + sum_by_row(terms, positives.rows, len(stats))
+        total = stats[:, 0] * counted + sum_by_row(terms, positives.rows, len(stats))
+        return total / stats[:, 1].clamp(min=1.0) if self.mean else total

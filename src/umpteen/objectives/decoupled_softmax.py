@@ -23,6 +23,8 @@ class DecoupledSoftmax:
     Source: Gupta et al., Dual-Encoders for Extreme Multi-Label Classification (DEXML, 2024).
     """
 
+    shift_invariant = True
+    monotone = True
     summary = ScoreSummary("logsumexp", over_positives=False, linear=False)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:

@@ -56,6 +56,8 @@ class SoftTopK:
         ConfigError: If k or alpha is out of range.
     """
 
+    shift_invariant = True
+
     def __init__(self, k: int | str = 5, alpha: float = 2.0) -> None:
         if k != "positives" and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
             raise ConfigError(

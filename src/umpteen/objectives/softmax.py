@@ -21,6 +21,7 @@ class Softmax:
     Source: Khosla et al., Supervised Contrastive Learning (2020); van den Oord et al., CPC (2018).
     """
 
+    shift_invariant = True
     summary = ScoreSummary("logsumexp", over_positives=True, linear=False)
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:

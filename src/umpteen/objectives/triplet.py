@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad, relu
 
 from umpteen.errors import ConfigError
-from umpteen.objectives.base import sum_by_row, without_positives
+from umpteen.objectives.base import ranks_in_rows, sum_by_row, without_positives
 from umpteen.types import Positives
 
 
@@ -18,39 +18,58 @@ class Triplet:
 
     l(p) = sum over the m hardest negatives n of u_n max(0, margin + s_n - s_p)
 
-    Negatives within the margin are active. u is a softmax over the active ones' violations, as a
-    constant for the gradient, so that the hardest pull most; or 1 / their number.
+    Negatives within the margin are active. u is a softmax of s_n / temperature over the active
+    ones, so that the hardest pull most, and the gradient goes through it; or 1 / their number.
 
     What it is for: ranking with hard negatives in clustered batches; easy pairs cost nothing, so
     training ends up on the pairs that are wrong.
-    What it needs: scores that are plain cosines, or a margin in their units: cosines over a
-    temperature t need margin / t. And negatives that are negatives: an unmarked positive is the
-    hardest of all.
+    What it needs: scores that are plain cosines, or a margin and a temperature in their units:
+    cosines over a temperature t need margin / t. And negatives that are negatives: an unmarked
+    positive is the hardest of all.
     When to take its neighbour: ``decoupled_softmax`` learns from all negatives at once, needs no
     margin, and is the better start.
     Cost: one pass with a top-m; a summary of m numbers per query, and (P, m) in the loss.
     Source: Dahiya et al., NGAME: Negative Mining-aware Mini-batching for Extreme Classification
-    (2023).
+    (2023). Its first stage has a temperature of 0.1 and one positive; its second stage a
+    temperature of 1 and the three hardest positives.
 
     Args:
         margin: By how much a positive must lead, in units of the scores.
         n_negatives: m, how many of a query's hardest negatives count.
         softmax_weighted: Whether harder negatives weigh more; False for an even mean.
+        temperature: Of that softmax, in units of the scores.
+        n_positives: How many of a query's hardest positives (those with the lowest scores) count,
+            with the weight of all; 0 for all.
 
     Raises:
-        ConfigError: If the margin is negative or there is not one negative to count.
+        ConfigError: If an option is out of its range.
     """
 
+    shift_invariant = True
+    monotone = True
+
     def __init__(
-        self, margin: float = 0.3, n_negatives: int = 10, *, softmax_weighted: bool = True
+        self,
+        margin: float = 0.3,
+        n_negatives: int = 10,
+        *,
+        softmax_weighted: bool = True,
+        temperature: float = 0.1,
+        n_positives: int = 0,
     ) -> None:
         if not (margin >= 0 and math.isfinite(margin)):
             raise ConfigError(f"triplet: margin is {margin!r}; it must be a number of 0 or more")
         if n_negatives < 1:
             raise ConfigError(f"triplet: n_negatives is {n_negatives!r}; it must be 1 or more")
+        if not (temperature > 0 and math.isfinite(temperature)):
+            raise ConfigError(f"triplet: temperature is {temperature!r}; it must be above 0")
+        if n_positives < 0:
+            raise ConfigError(f"triplet: n_positives is {n_positives!r}; it must be 0 or more")
         self.margin = margin
         self.n_negatives = n_negatives
         self.softmax_weighted = softmax_weighted
+        self.temperature = temperature
+        self.n_positives = n_positives
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Return the block's highest negatives, falling.
@@ -67,20 +86,33 @@ class Triplet:
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
     ) -> Tensor:
         """Return the weighted sum of l(p) of each row."""
-        violations = self.margin + stats[positives.rows] - positive_scores.unsqueeze(1)  # (P, m)
-        shares = self._shares(violations.detach())
-        terms = (shares * relu(violations)).sum(dim=1)  # (P,)
-        return sum_by_row(terms * weights * positives.targets, positives.rows, len(stats))
+        weights = weights * positives.targets
+        if self.n_positives:
+            weights = self._on_hardest(weights, positive_scores, positives.rows, len(stats))
+        negatives = stats[positives.rows]  # (P, m)
+        violations = self.margin + negatives - positive_scores.unsqueeze(1)
+        terms = (self._shares(negatives, violations > 0) * relu(violations)).sum(dim=1)  # (P,)
+        return sum_by_row(terms * weights, positives.rows, len(stats))
+
+    def _on_hardest(self, weights: Tensor, scores: Tensor, rows: Tensor, n_rows: int) -> Tensor:
+        """Move each row's weight (P,) to its hardest positives, in proportion."""
+        keys = scores.detach().masked_fill(weights == 0, float("inf"))  # a dropped one is none
+        chosen = weights * (ranks_in_rows(keys, rows, n_rows) < self.n_positives)
+        whole = sum_by_row(weights, rows, n_rows)
+        kept = sum_by_row(chosen, rows, n_rows).clamp(min=torch.finfo(weights.dtype).tiny)
+        return chosen * (whole / kept)[rows]
 
     def _highest(self, scores: Tensor) -> Tensor:
         found = scores.topk(min(self.n_negatives, scores.shape[1]), dim=1).values
         return pad(found, (0, self.n_negatives - found.shape[1]), value=float("-inf"))
 
-    def _shares(self, violations: Tensor) -> Tensor:
+    def _shares(self, negatives: Tensor, active: Tensor) -> Tensor:
         """Normalize (P, m) to sum to 1 over the active entries; 0 where none is active."""
-        active = violations > 0
         if not self.softmax_weighted:
-            even = active.to(violations.dtype)
+            even = active.to(negatives.dtype)
             return even / even.sum(dim=1, keepdim=True).clamp(min=1.0)
-        shares = torch.softmax(violations.masked_fill(~active, float("-inf")), dim=1)
-        return shares.masked_fill(~active, 0.0)  # a row of -inf alone came out as NaN
+        # Rows without an active entry are 0, not -inf, or their gradient would be NaN.
+        dead = ~active.any(dim=1, keepdim=True)
+        logits = (negatives / self.temperature).masked_fill(~active, float("-inf"))
+        shares = torch.softmax(logits.masked_fill(dead, 0.0), dim=1)
+        return shares * active

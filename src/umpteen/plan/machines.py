@@ -62,9 +62,17 @@ def find_machine(name: str, *, memory_gib: float | None = None) -> Machine:
             f"--gpu {name!r} is not known; known are {', '.join(MACHINES)}, and --memory GIB says "
             f"what yours has.{suggest(name, MACHINES)}"
         )
-    found = MACHINES[name]
+    return with_memory(MACHINES[name], memory_gib)
+
+
+def with_memory(machine: Machine, memory_gib: float | None) -> Machine:
+    """Return the machine with other memory if given.
+
+    Raises:
+        ConfigError: If the memory is not above 0.
+    """
     if memory_gib is None:
-        return found
+        return machine
     if not memory_gib > 0:
         raise ConfigError(f"--memory must be above 0 GiB, not {memory_gib}")
-    return replace(found, memory=memory_gib * GIB)
+    return replace(machine, memory=memory_gib * GIB)

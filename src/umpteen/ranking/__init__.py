@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-RETRIEVERS = {
-    "dual": "umpteen.ranking.retrievers.vectors:Dual",
-    "classifier": "umpteen.ranking.retrievers.vectors:Classifier",
-    "knn": "umpteen.ranking.retrievers.knn:Knn",
-    "lexical_ranker": "umpteen.ranking.retrievers.lexical:LexicalRetriever",
-    "one_vs_rest": "umpteen.ranking.retrievers.lexical:OneVsRestRetriever",
-    "lexical_knn": "umpteen.ranking.retrievers.knn:LexicalKnn",
-}
+from umpteen.registry import Table
+
+RETRIEVERS = Table(
+    "umpteen.retrievers",
+    {
+        "dual": "umpteen.ranking.retrievers.vectors:Dual",
+        "classifier": "umpteen.ranking.retrievers.vectors:Classifier",
+        "knn": "umpteen.ranking.retrievers.knn:Knn",
+        "lexical_ranker": "umpteen.ranking.retrievers.lexical:LexicalRetriever",
+        "one_vs_rest": "umpteen.ranking.retrievers.lexical:OneVsRestRetriever",
+        "lexical_knn": "umpteen.ranking.retrievers.knn:LexicalKnn",
+    },
+)
 """In this order they are fitted, loaded and laid out in the features of the ensemble."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import logging
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,26 @@ from umpteen.index.growing import APPROXIMATE_ROWS, index_of_block
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.added_labels import added_label_vectors
 from umpteen.ranking.label_vectors import LabelVectors
+from umpteen.ranking.lexical.added_labels import AddedTerms
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.store import ChangeStore, StoreState
-from umpteen.store.vector_cache import Kind, VectorCache, content_digest, is_save_due
+from umpteen.store.vector_cache import Cached, Kind, VectorCache, content_digest, is_save_due
 
 MIN_CACHED = 1024
 """Fewer labels or examples are encoded again at every start."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EncodedLabels:
+    """Added labels, encoded."""
+
+    vectors: torch.Tensor
+    """(A, heads * dim)."""
+    index: LabelIndex | None = None
+    """Of the first vectors, where one is cached."""
+    terms: AddedTerms | None = None
+    """Of the first labels, where they are cached."""
 
 
 class EncodedChanges:
@@ -56,21 +71,24 @@ class EncodedChanges:
         self._model = model
         self._cached: dict[Kind, int] = {"labels": 0, "examples": 0}
 
-    def labels(self, state: StoreState, start: int) -> tuple[torch.Tensor, LabelIndex | None]:
-        """Encode the added labels from a position on.
-
-        Returns:
-            (A, heads * dim), and the index of the first of them where one is cached.
-        """
-        stored = self._load(state, "labels", start, {"vectors": (self._label_vectors.width,)})
-        done = start if stored is None else len(stored["vectors"])
+    def labels(self, state: StoreState, start: int) -> EncodedLabels:
+        """Encode the added labels from a position on."""
+        shapes = {"vectors": (self._label_vectors.width,)}
+        stored = self._load(state, "labels", start, shapes)
+        done = start if stored is None else stored.n
         added = state.added
-        parts = [] if stored is None else [self._tensor(stored["vectors"])]
+        parts = [] if stored is None else [self._tensor(stored.arrays["vectors"])]
         if done < len(added):
             titles, contents = added.texts[done:], added.contents[done:]
             texts = join_texts(titles, contents, self._encoder.text_config.text)
             parts.append(added_label_vectors(self._encoder.vectors(texts), self._label_vectors))
-        return torch.cat(parts), None if stored is None else self._load_index(state, "labels", done)
+        if stored is None:
+            return EncodedLabels(_joined(parts))
+        terms = None
+        if self.vectorizer is not None and "columns" in stored.arrays:
+            rows = from_padded(stored.arrays, self._n_terms + len(stored.words))
+            terms = AddedTerms.restored(self.vectorizer, stored.words, rows)
+        return EncodedLabels(_joined(parts), self._load_index(state, "labels", done), terms)
 
     def examples(
         self, store: ChangeStore, state: StoreState, start: int
@@ -82,15 +100,16 @@ class EncodedChanges:
         """
         width, n_terms = self._label_vectors.width, self._n_terms
         stored = self._load(state, "examples", start, {"vectors": (width,)})
-        done = start if stored is None else len(stored["vectors"])
-        vectors = [] if stored is None else [self._tensor(stored["vectors"])]
-        terms = [] if stored is None else [from_padded(stored, n_terms)]
+        done = start if stored is None else stored.n
+        vectors = [] if stored is None else [self._tensor(stored.arrays["vectors"])]
+        terms = [] if stored is None else [from_padded(stored.arrays, n_terms)]
         if done < len(state.examples):
             texts = store.example_texts(state.examples.digests[done:])
             vectors.append(self._encoder.vectors(texts))
             terms.append(self._terms(texts))
         index = None if stored is None else self._load_index(state, "examples", done)
-        return torch.cat(vectors), sp.vstack(terms, format="csr"), index
+        rows = terms[0] if len(terms) == 1 else sp.vstack(terms, format="csr")
+        return _joined(vectors), rows, index
 
     def save_later(
         self,
@@ -100,6 +119,7 @@ class EncodedChanges:
         n: int,
         *,
         at_start: bool,
+        words: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """Write arrays and their index in the background where enough is new.
 
@@ -109,6 +129,7 @@ class EncodedChanges:
             arrays: Returns them; called on the other thread.
             n: How many rows they have.
             at_start: Whether the run was just loaded: what had to be encoded then is saved.
+            words: Returns the terms that the arrays refer to.
         """
         cache, known = self._cache, self._cached[kind]
         due = n - known >= MIN_CACHED if at_start else is_save_due(known, n)
@@ -116,7 +137,7 @@ class EncodedChanges:
             return
         self._cached[kind] = n
         work = threading.Thread(
-            target=lambda: self._save(cache, state, kind, arrays, n), daemon=True
+            target=lambda: self._save(cache, state, kind, arrays, n, words), daemon=True
         )
         work.start()
 
@@ -127,30 +148,37 @@ class EncodedChanges:
         kind: Kind,
         arrays: Callable[[], Mapping[str, NDArray]],
         n: int,
+        words: Callable[[], Sequence[str]],
     ) -> None:
         made = arrays()
-        if not cache.save(state, kind, self._model, made) or n < APPROXIMATE_ROWS:
+        if not cache.save(state, kind, self._model, made, words()) or n < APPROXIMATE_ROWS:
             return
         place = self._index_folder(cache, state, kind, n)
-        with contextlib.suppress(Exception):  # a cache: built again where it is missing
+        try:  # a cache: built again where it is missing
             index_of_block(torch.from_numpy(made["vectors"])).save(place)
             for other in cache.folder.glob(f"{kind}-*.index"):
                 if other != place:
                     shutil.rmtree(other, ignore_errors=True)
+        except Exception as error:
+            logger.warning("The index of %s in %s cannot be written: %s", kind, place, error)
 
     def _load_index(self, state: StoreState, kind: Kind, n: int) -> LabelIndex | None:
         if self._cache is None or self._encoder.device.type != "cpu" or not installed("faiss"):
             return None
         place = self._index_folder(self._cache, state, kind, n)
         if not place.is_dir():
+            if n >= APPROXIMATE_ROWS:
+                self._cached[kind] = 0  # to be saved again, with its index
             return None
         from umpteen.index.faiss_index import FaissIndex
 
-        with contextlib.suppress(Exception):  # damaged: built again
+        try:  # damaged: built again
             found = FaissIndex.load(place)
-            if (found.n_labels, found.dim) == (n, self._label_vectors.width):
-                return found
-        return None
+        except Exception as error:
+            logger.warning("The index in %s is built again: %s", place, error)
+            self._cached[kind] = 0
+            return None
+        return found if (found.n_labels, found.dim) == (n, self._label_vectors.width) else None
 
     def _index_folder(self, cache: VectorCache, state: StoreState, kind: Kind, n: int) -> Path:
         content = f"{self._model} {content_digest(state, kind, n)}"
@@ -168,22 +196,28 @@ class EncodedChanges:
 
     def _load(
         self, state: StoreState, kind: Kind, start: int, shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, NDArray] | None:
+    ) -> Cached | None:
         if start or self._cache is None:
             return None
         found = self._cache.load(state, kind, self._model)
-        if found is None or any(found[1][name].shape[1:] != shapes[name] for name in shapes):
+        if found is None or any(found.arrays[n].shape[1:] != shapes[n] for n in shapes):
             return None
-        self._cached[kind] = found[0]
-        return found[1]
+        self._cached[kind] = found.n
+        return found
 
     def _tensor(self, vectors: NDArray) -> torch.Tensor:
         return torch.from_numpy(vectors).to(self._encoder.device)
 
 
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 def padded(rows: Sequence[sp.csr_matrix]) -> dict[str, NDArray]:
     """Lay sparse rows out as rectangles: columns (N, T), -1 for none, and values (N, T)."""
-    matrix = sp.csr_matrix(sp.vstack(rows, format="csr"))
+    width = max(block.shape[1] for block in rows)
+    wide = [sp.csr_matrix((b.data, b.indices, b.indptr), (b.shape[0], width)) for b in rows]
+    matrix = sp.csr_matrix(sp.vstack(wide, format="csr"))
     counts = np.diff(matrix.indptr)
     width = int(counts.max(initial=0))
     filled = np.arange(width) < counts[:, None]

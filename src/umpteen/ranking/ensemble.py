@@ -52,9 +52,22 @@ class EnsembleWeights:
         Returns:
             (B, K); -inf at padding places.
         """
-        total = torch.zeros(candidates.rows.shape, dtype=dtype, device=candidates.rows.device)
-        for part in self._parts(candidates, dtype).values():
-            total += part
+        (seen, constants), unseen = self._seen, self._unseen
+        trained = candidates.counts > 0
+        if unseen is not None and trained.device.type == "cpu":
+            # Most batches have none. A GPU would have to wait for the answer.
+            unseen = None if bool((trained | ~candidates.valid).all()) else unseen
+        shape, device = candidates.rows.shape, candidates.rows.device
+        total = torch.full(shape, sum(constants.values()), dtype=dtype, device=device)
+        other = None
+        if unseen is not None:
+            other = torch.full(shape, sum(unseen[1].values()), dtype=dtype, device=device)
+        for place, column in enumerate(columns(candidates, self.retrievers, dtype)):
+            total.add_(column, alpha=float(seen[place]))
+            if unseen is not None and other is not None and unseen[0][place]:
+                other.add_(column, alpha=float(unseen[0][place]))
+        if other is not None:
+            total = torch.where(trained, total, other)
         return torch.where(candidates.valid, total, -torch.inf)
 
     def contributions(

@@ -16,7 +16,7 @@ from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
-from umpteen.ranking.lexical.matrices import SparseRows
+from umpteen.ranking.lexical.matrices import SparseRows, places_of_rows
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
 from umpteen.ranking.trained_examples import TrainedExamples
 from umpteen.store.state import Examples as StoredExamples
@@ -188,12 +188,18 @@ class Examples:
         self, rows: NDArray[np.int64], weights: NDArray[np.float32], n_labels: int
     ) -> SparseRows:
         """Compute ``votes`` of a single text."""
-        lists = [self.labels_of(row) for row in rows.tolist() if row >= 0]
-        if not lists:
-            return SparseRows.of_row(np.zeros(0, np.int64), np.zeros(0), n_labels)
-        lengths = [len(own) for own in lists]
-        each = np.repeat(weights[rows >= 0], lengths)
-        return SparseRows.of_row(np.concatenate(lists), each, n_labels)
+        labels, each = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+        early = (rows >= 0) & (rows < self.n_trained)
+        if self.trained is not None and early.any():
+            targets = self.trained.targets
+            places, lengths = places_of_rows(targets.indptr, rows[early])
+            labels.append(targets.indices[places])
+            each.append(np.repeat(weights[early], lengths))
+        for place in np.flatnonzero(rows >= self.n_trained).tolist():
+            own = self.stored.rows_of(int(rows[place]) - self.n_trained)
+            labels.append(own)
+            each.append(np.full(len(own), weights[place]))
+        return SparseRows.of_row(np.concatenate(labels), np.concatenate(each), n_labels)
 
     def corrected_labels(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """(B, width) label rows of the texts that are stored word for word as corrections; -1."""

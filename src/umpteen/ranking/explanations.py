@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.display import Cell, counted, html_table
+
+SHOWN = 5
+"""Texts in a table."""
 Tables = dict[str, dict[str, NDArray[np.float32]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanations(Sequence[list[dict[str, Any]]]):
     """For each text, and each of its predictions, the scores and contributions of all scorers.
 
@@ -45,6 +49,21 @@ class Explanations(Sequence[list[dict[str, Any]]]):
             }
             for rank in range(int(self.lengths[place]))
         ]
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.tables.get("contributions", {}))
+        return f"Explanations({counted(len(self), 'text')}; scorers: {names})"
+
+    def _repr_html_(self) -> str:
+        names = list(self.tables.get("contributions", {}))
+        rows: list[list[Cell]] = [
+            [place, rank, *(entry["contributions"][name] for name in names)]
+            for place, line in enumerate(self[:SHOWN])
+            for rank, entry in enumerate(line, start=1)
+        ]
+        left = len(self) - SHOWN
+        more = f"and {counted(left, 'text')} more" if left > 0 else ""
+        return html_table(["text", "rank", *names], rows, caption="contributions", more=more)
 
     def reordered(self, order: NDArray[np.int64], lengths: NDArray[np.int64]) -> Explanations:
         """Return the explanations of predictions in another order.

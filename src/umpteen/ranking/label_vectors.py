@@ -180,6 +180,11 @@ class LabelVectors:
             ``(queries @ vectors.T)[query, row]`` over the columns of each head.
         """
         trained, n, late = self.tensor(), len(self), None
+        if len(queries) == 1 and queries.device == trained.device:
+            # Few vectors: gathered once for all heads.
+            own = self.vectors_of(rows[0], added)
+            products = {h: own[:, c] @ queries[0, c] for h, c in self.columns.items() if h in heads}
+            return {head: products[head].masked_fill_(rows[0] < 0, 0.0)[None] for head in heads}
         if len(added):
             late = rows >= n
             late = late if bool(late.any()) else None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import scipy.sparse as sp
 import torch
 
 Value = TypeVar("Value")
@@ -21,6 +22,8 @@ class Queries:
     texts: Sequence[str]
     vectors: torch.Tensor
     """(B, heads * dim) on the model's device."""
+    terms: sp.csr_matrix | None = field(default=None, repr=False)
+    """(B, V) ``transform_raw`` of the texts, where it was computed beforehand."""
     _results: dict[str, tuple[object, Any]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -50,4 +53,5 @@ class Queries:
         """Some of the texts, as a request of their own."""
         if start == 0 and stop >= len(self):
             return self
-        return Queries(self.texts[start:stop], self.vectors[start:stop])
+        terms = None if self.terms is None else self.terms[start:stop]
+        return Queries(self.texts[start:stop], self.vectors[start:stop], terms)

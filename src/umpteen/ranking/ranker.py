@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ DEPTH = 40
 """Labels that each retriever proposes; k, where more are asked for."""
 TEXTS_AT_ONCE = {"cpu": 512, "cuda": 4096}
 """Texts of a block, which bounds the memory of a request."""
+MANY_TEXTS = 1024
+"""From this many on it pays to count terms in another thread."""
 SCRATCH_BYTES = 2 << 30
 """Of a GPU, for the dense scores of a lexical product."""
 
@@ -41,6 +44,27 @@ class EnsembleRanker:
     def __init__(self, model: EnsembleModel, retrievers: dict[str, Retriever]) -> None:
         self.model = model
         self.retrievers = retrievers
+
+    def queries(
+        self, texts: Sequence[str], encode: Callable[[Sequence[str]], torch.Tensor]
+    ) -> Queries:
+        """Encode texts; on a GPU, terms of many texts are counted on the CPU at the same time.
+
+        Args:
+            texts: At least one.
+            encode: Returns their search vectors.
+
+        Returns:
+            The texts with their vectors.
+        """
+        lexical = self.retrievers.get("lexical_ranker")
+        on_gpu = isinstance(lexical, LexicalRetriever) and lexical.device.type != "cpu"
+        if not isinstance(lexical, LexicalRetriever) or not on_gpu or len(texts) < MANY_TEXTS:
+            return Queries(texts, encode(texts))
+        with ThreadPoolExecutor(1) as pool:
+            terms = pool.submit(lexical.ranker.vectorizer.transform_raw, texts)
+            vectors = encode(texts)
+            return Queries(texts, vectors, terms.result())
 
     def rank(
         self,

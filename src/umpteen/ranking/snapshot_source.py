@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.errors import LabelMismatch
 from umpteen.ranking.encoded_changes import EncodedChanges, padded
 from umpteen.ranking.examples import Examples
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.store import ChangeStore, StoreState
+
+logger = logging.getLogger(__name__)
 
 
 class SnapshotSource:
@@ -32,13 +36,27 @@ class SnapshotSource:
         self._lock = threading.Lock()
         self._latest: tuple[StoreState | None, Snapshot] = (None, trained)
 
-    def current(self) -> Snapshot:
-        """Return the snapshot of now; costs microseconds where nothing has changed."""
+    def current(self, *, wait: bool = True) -> Snapshot:
+        """Return the snapshot of now; costs microseconds where nothing has changed.
+
+        Args:
+            wait: Whether to wait while another thread encodes what is new; otherwise the snapshot
+                before it is returned.
+        """
         if self.store is None:
             return self.trained
-        state = self.store.state()
+        try:
+            state = self.store.state()
+        except LabelMismatch as error:
+            if self._latest[0] is None:
+                raise
+            # Another run was put in its place; until it is loaded this one goes on as it was.
+            logger.warning("%s; predicting with the changes read before", error)
+            return self._latest[1]
         seen, snapshot = self._latest
         if state is seen:
+            return snapshot
+        if not wait and self._lock.locked():
             return snapshot
         with self._lock:
             # Another thread may have come first, and the store may have changed again.
@@ -72,21 +90,30 @@ class SnapshotSource:
         added = state.added
         if len(added) == known:
             return before
-        encoded, prebuilt = self._encoded.labels(state, known)
-        vectors = before.added_vectors.extended(encoded, prebuilt=prebuilt)
+        encoded = self._encoded.labels(state, known)
+        vectors = before.added_vectors.extended(encoded.vectors, prebuilt=encoded.index)
+        terms = before.added_terms
+        if terms is not None:
+            terms = terms if encoded.terms is None else encoded.terms
+            terms = terms.extended(added.texts[len(terms) :])
+
+        def arrays() -> dict[str, NDArray]:
+            own = {"vectors": vectors.vectors.cpu().numpy()}
+            return own if terms is None else own | padded(terms.rows)
+
         self._encoded.save_later(
             state,
             "labels",
-            lambda: {"vectors": vectors.vectors.cpu().numpy()},
+            arrays,
             len(added),
             at_start=not known,
+            words=lambda: [] if terms is None else terms.words,
         )
-        terms = before.added_terms
         none = np.zeros(len(added), np.int64)
         return replace(
             before,
             added_vectors=vectors,
-            added_terms=None if terms is None else terms.extended(added.texts[known:]),
+            added_terms=terms,
             label_counts=np.concatenate([self.trained.label_counts, none]),
         )
 

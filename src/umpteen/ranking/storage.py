@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from umpteen.errors import LabelMismatch, RunError
 from umpteen.extras import installed
-from umpteen.files import atomic_folder
+from umpteen.files import LOAD_ERRORS, atomic_folder
 from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import index_of_block
@@ -175,6 +175,6 @@ def _read_counts(file: Path, n_labels: int) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = np.load(file, allow_pickle=False)
         if counts.shape != (n_labels,) or counts.dtype.kind != "i":
             raise ValueError(f"shape {counts.shape} of {counts.dtype}, expected ({n_labels},)")
-    except (OSError, ValueError, EOFError) as error:
+    except LOAD_ERRORS as error:
         raise RunError(f"{file} is damaged: {error}; fit the ensemble again") from error
     return counts

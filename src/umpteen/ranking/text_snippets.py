@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.errors import RunError
+from umpteen.files import LOAD_ERRORS
 
 MAX_CHARACTERS = 300
 """Characters of a text that are kept."""
@@ -85,6 +86,6 @@ class TextSnippets:
             rising = rising and offsets[0] == 0 and bool((np.diff(offsets) >= 0).all())
             if not rising or content.shape != (offsets[-1],) or content.dtype != np.uint8:
                 raise ValueError(f"{content.shape} bytes for {n} texts do not fit their offsets")
-        except (OSError, ValueError, TypeError, EOFError, IndexError) as error:
+        except LOAD_ERRORS as error:
             raise RunError(f"{folder} is damaged: {error}; fit the ensemble again") from error
         return cls(content, offsets)

@@ -98,6 +98,13 @@ def thresholds_of_labels(
     return np.array(groups)[frequency_bins(label_counts, len(groups))]
 
 
+def at_least(top: TopK, threshold: float) -> TopK:
+    """Return the predictions with at least this probability; the others become vacant places."""
+    kept = top.scores >= np.float32(threshold)
+    scores = np.where(kept, top.scores, np.float32(-np.inf))
+    return replace(top, rows=np.where(kept, top.rows, -1), scores=scores, explanations=None)
+
+
 def set_metrics(
     top: TopK, truth: sp.csr_matrix, calibration: Calibration, label_counts: NDArray[np.int64]
 ) -> dict[str, Any]:

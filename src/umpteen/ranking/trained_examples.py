@@ -14,7 +14,9 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.data.csr import checked_csr
 from umpteen.errors import RunError
+from umpteen.files import LOAD_ERRORS
 from umpteen.ranking.lexical.sparse_topk import DeviceMatrix, inverted_index
 from umpteen.ranking.text_snippets import TextSnippets
 
@@ -116,15 +118,9 @@ class TrainedExamples:
             values, term_columns, term_offsets = (read(name) for name in _TERMS)
             n = len(digests)
             ones = np.ones(len(columns), np.float32)
-            targets = sp.csr_matrix((ones, columns, offsets), shape=(n, n_labels))
-            terms = sp.csr_matrix(
-                (values.astype(np.float32), term_columns, term_offsets), shape=(n, n_terms)
-            )
-            targets.check_format(full_check=True)
-            terms.check_format(full_check=True)
-            if (targets.nnz, terms.nnz) != (len(columns), len(term_columns)):
-                raise ValueError("there are more entries than its offsets span")
-        except (OSError, ValueError, TypeError, EOFError) as error:
+            targets = checked_csr(ones, columns, offsets, (n, n_labels))
+            terms = checked_csr(values.astype(np.float32), term_columns, term_offsets, (n, n_terms))
+        except LOAD_ERRORS as error:
             raise RunError(f"{folder} is damaged: {error}; fit the ensemble again") from error
         if vectors.shape != (n, width) or vectors.dtype != np.float32:
             raise RunError(

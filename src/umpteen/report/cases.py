@@ -8,9 +8,11 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from umpteen.report.elements import Child, join, table, tag, user_text
+from umpteen.head_names import ENSEMBLE
+from umpteen.report.elements import Child, table, tag, user_text
 from umpteen.report.example_selection import choose_queries
 from umpteen.report.label_gains import LabelCounts, count_labels, most_gained, most_missed
+from umpteen.report.label_table import label_table, named_label
 from umpteen.report.outcomes import HEAD_TITLES, PLACES, HeadOutcome, Outcome
 from umpteen.report.overview import source
 
@@ -19,31 +21,36 @@ MAX_TRUE = 12
 
 
 def labels(outcome: Outcome) -> Markup:
-    """Render the labels the combined head gains and loses most, and those most often missed."""
+    """Render scores of single labels, and what the head in use gains, loses and misses most."""
     counts = count_labels(outcome)
-    best = list(outcome.heads)[-1]
-    parts: list[Child] = [
-        tag("h2", "Labels"),
+    best = outcome.in_use
+    parts: list[Child] = [tag("h2", "Labels")]
+    if outcome.per_label is not None:
+        parts += label_table(outcome.per_label, source(outcome))
+    parts.append(
         tag(
             "p",
-            f"A label is found for a query when it is among the first {PLACES}. "
+            f"Below, a label is found for a text when it is among the first {PLACES}. "
             f"Counted {source(outcome)}",
-        ),
-    ]
-    pairs = [("combined", "dual", "Most improved"), ("dual", "combined", "Most worsened")]
-    if {"combined", "dual"} <= set(outcome.heads):
-        for better, base, title in pairs:
-            verb = "gains" if better == "combined" else "loses"
+        )
+    )
+    base = "combined" if best == ENSEMBLE and "combined" in outcome.heads else "dual"
+    if best != base and base in outcome.heads:
+        for better, other, title in (
+            (best, base, "Most improved"),
+            (base, best, "Most worsened"),
+        ):
+            verb = "gains" if better == best else "loses"
             parts += _ranking(
                 outcome,
                 counts,
-                most_gained(counts, better, base, SHOWN + MORE),
-                heads=("dual", "combined"),
+                most_gained(counts, better, other, SHOWN + MORE),
+                heads=(base, best),
                 title=title,
-                said=f"Labels where the combined head {verb} most against the dual encoder alone.",
+                said=f"Labels where {_in_words(best)} {verb} most against {_in_words(base)} alone.",
                 amount=(
                     "difference",
-                    lambda row: int(counts.found["combined"][row] - counts.found["dual"][row]),
+                    lambda row: int(counts.found[best][row] - counts.found[base][row]),
                 ),
             )
     parts += _ranking(
@@ -52,10 +59,16 @@ def labels(outcome: Outcome) -> Markup:
         most_missed(counts, best, SHOWN + MORE),
         heads=(best,),
         title="Most often missed",
-        said="Labels that are true for the most queries without being found.",
+        said=f"Labels that are true for the most texts and not found by {_in_words(best)}.",
         amount=("missed", lambda row: int(counts.positives[row] - counts.found[best][row])),
     )
     return tag("section", *parts, id="labels")
+
+
+def _in_words(head: str) -> str:
+    """Return a head as a sentence names it."""
+    title = HEAD_TITLES.get(head, head).lower()
+    return f"the {title} head" if head == "combined" else f"the {title}"
 
 
 def _ranking(
@@ -76,7 +89,7 @@ def _ranking(
     texts, ids = outcome.labels.texts, outcome.labels.ids
     lines = [
         [
-            _label(texts[row], ids[row]),
+            named_label(texts[row], ids[row]),
             f"{outcome.label_counts[row]:,}",
             f"{counts.positives[row]:,}",
             *(f"{counts.found[head][row]:,}" for head in heads),
@@ -161,13 +174,6 @@ def _found(head: str, heads: Sequence[str]) -> str:
     if len(heads) == 1:
         return "found"
     return f"found by {HEAD_TITLES.get(head, head).lower()}"
-
-
-def _label(text: str, label_id: str) -> Markup:
-    shown = user_text(text, longest=140)
-    if text == label_id:
-        return shown
-    return join([shown, " ", tag("span", user_text(label_id, longest=80), class_="id")])
 
 
 def _signed(number: int) -> str:

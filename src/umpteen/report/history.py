@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.errors import RunError
-from umpteen.files import read_json
-from umpteen.runs import RunFolder
+from umpteen.files import LOAD_ERRORS, read_json
+from umpteen.run_folder import RunFolder
 
 MAX_POINTS = 300
 """Points of a loss curve; more cannot be distinguished on a screen."""
@@ -185,8 +185,11 @@ def _read_validations(path: Path) -> tuple[list[Validation], str | None, list[fl
             )
             for entry in entries
         ]
+        measured = [[(h, *sorted(v)) for h, v in each.heads.items()] for each in validations]
+        if any(each != measured[0] for each in measured):
+            raise ValueError("its entries have different heads or metrics")
         return validations, str(document["select"]), [float(entry["value"]) for entry in entries]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except LOAD_ERRORS as error:
         raise RunError(
             f"{path} is not the validation history of a run ({error}); restore it, or remove it "
             "to leave the curves out"

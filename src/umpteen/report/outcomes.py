@@ -15,12 +15,17 @@ from umpteen.data.dataset import Dataset, Propensity, targets_from_rows
 from umpteen.data.labels import LabelSet
 from umpteen.errors import RunError
 from umpteen.evaluation import evaluate
+from umpteen.head_names import ENSEMBLE
 from umpteen.metrics import DEFAULT_METRICS, parse_all
 from umpteen.metrics.bins import contributions
 from umpteen.metrics.hits import find_hits
+from umpteen.metrics.per_label import label_scores
+from umpteen.per_label import PerLabel
 from umpteen.predictor import Predictor
+from umpteen.ranking.calibration import PLACES as SET_PLACES
 from umpteen.ranking.queries import Queries
-from umpteen.runs import RunFolder
+from umpteen.ranking.thresholds import at_least
+from umpteen.run_folder import RunFolder
 from umpteen.types import TopK
 
 HEAD_TITLES = {
@@ -70,6 +75,13 @@ class Outcome:
     n_filters: int = 0
     n_unknown: int = 0
     """Labels of examples that the run no longer has."""
+    per_label: PerLabel | None = None
+    """Precision, recall, F1 and support of each label, of the head in use."""
+
+    @property
+    def in_use(self) -> str:
+        """The head that predictions come from."""
+        return list(self.heads)[-1]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -119,7 +131,24 @@ def outcome_on_examples(predictor: Predictor, folder: RunFolder) -> Outcome:
         label_counts=counts,
         n_filters=len(filters),
         n_unknown=n_unknown,
+        per_label=_score_labels(predictor, queries, filters, truth),
     )
+
+
+def _score_labels(
+    predictor: Predictor, queries: Queries, filters: NDArray[np.int64], truth: sp.csr_matrix
+) -> PerLabel:
+    """Score single labels of the head in use, on the sets of labels that it predicts."""
+    head, snapshot = predictor.heads[-1], predictor.snapshot()
+    places = min(SET_PLACES if head == ENSEMBLE else PLACES, snapshot.n_labels)
+    predicted = predictor.rank(queries, snapshot, places, head=head, exclude=filters)
+    rule = f"the first {PLACES} labels of each text"
+    if predictor.ensemble is not None:
+        threshold = predictor.ensemble.variant().calibration.threshold
+        predicted = at_least(predicted, threshold)
+        rule = f"labels with probability {threshold:.2f} or more"
+    scores = label_scores(find_hits(predicted, truth))
+    return PerLabel(head, rule, predictor.labels, (), np.asarray(predictor.label_counts), scores)
 
 
 def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome:
@@ -160,6 +189,7 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         label_counts=data.label_counts,
         propensity=next(iter(result.heads.values())).propensity,
         n_filters=len(part.filters),
+        per_label=result.per_label,
     )
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from umpteen.head_names import ENSEMBLE
+from umpteen.model import ENCODERS
 from umpteen.report.elements import join, table, tag, user_text
 from umpteen.report.history import History
 from umpteen.report.outcomes import HEAD_TITLES, Outcome
 from umpteen.scoring import TIE_RULE
 
-FRUGAL = ("bag", "convolution")
 TILES = ("P@1", "P@5", "nDCG@5", "PSP@5", "R@100")
 
 
@@ -34,7 +35,7 @@ def opening(name: str, history: History, outcome: Outcome | None, n_labels: int)
             )
         )
     if outcome is not None:
-        head = list(outcome.heads)[-1]
+        head = outcome.in_use
         values = outcome.heads[head].values
         tiles = [
             tag("div", tag("dt", metric), tag("dd", f"{values[metric]:.2f}"))
@@ -42,10 +43,19 @@ def opening(name: str, history: History, outcome: Outcome | None, n_labels: int)
             if metric in values
         ]
         parts.append(tag("dl", *tiles, class_="tiles"))
-        parts.append(
-            tag("p", f"{HEAD_TITLES[head]} head, in percent, {source(outcome)}", class_="soft")
-        )
+        parts.append(tag("p", f"{head_in_use(head)}, in percent, {source(outcome)}", class_="soft"))
     return join(parts)
+
+
+def head_in_use(head: str) -> str:
+    """Return the head that predictions come from, as a title.
+
+    Example:
+        >>> head_in_use("combined")
+        'Combined head, the one in use'
+    """
+    title = HEAD_TITLES.get(head, head)
+    return f"{title}{'' if head == ENSEMBLE else ' head'}, the one in use"
 
 
 def standing(history: History) -> str:
@@ -90,7 +100,8 @@ def facts(history: History, outcome: Outcome | None, n_labels: int) -> Markup:
         ("Text read", settings.get("data", {}).get("text")),
         ("Labels", f"{n_labels:,}"),
         ("Encoder", _encoder(settings.get("encoder", {}))),
-        ("Heads", ", ".join(settings.get("model", {}).get("heads", []))),
+        ("Heads trained", ", ".join(settings.get("model", {}).get("heads", []))),
+        ("Head in use", None if outcome is None else outcome.in_use),
         ("Device", about.get("device")),
         ("Epochs", f"{history.reached} of {history.planned}"),
     ]
@@ -159,8 +170,8 @@ def duration(seconds: float) -> str:
 
 def _encoder(encoder: Mapping[str, Any]) -> str:
     name = str(encoder.get("name", "unknown"))
-    # Pooling is an option of transformers, the first token vectors one of frugal encoders.
-    detail = encoder.get("table" if name in FRUGAL else "pooling")
+    # Pooling is an option of transformers, the first token vectors one of the others.
+    detail = encoder.get("table" if name in ENCODERS else "pooling")
     return f"{name} ({detail})" if detail else name
 
 

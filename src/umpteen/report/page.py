@@ -36,7 +36,7 @@ def render_page(
         HTML.
     """
     titles = {"curves": "Learning curves"}
-    body: list[Child] = [sections.curves(history)]
+    body: list[Child] = [sections.curves(history, ensemble=model is not None)]
     if outcome is None:
         titles["heads"] = "Heads"
         body.append(tag("section", tag("h2", "Heads"), tag("p", missing), id="heads"))

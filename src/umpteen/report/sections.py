@@ -16,11 +16,23 @@ from umpteen.report.outcomes import HEAD_TITLES, PLACES, Outcome
 from umpteen.report.overview import source
 
 BARS = ("P@1", "P@5", "nDCG@5", "PSP@5", "R@100")
+FITTED_AFTER = (
+    "Curves are of the trained heads. The ensemble, which predictions come from, is fitted after "
+    "the last epoch."
+)
 BIN_NAMES = ("head", "2", "3", "4", "tail")
 
 
-def curves(history: History) -> Markup:
-    """Render training loss by step, and every validation metric by epoch."""
+def curves(history: History, *, ensemble: bool = False) -> Markup:
+    """Render training loss by step, and every validation metric by epoch.
+
+    Args:
+        history: How the run was trained.
+        ensemble: Whether an ensemble was fitted after it.
+
+    Returns:
+        The section.
+    """
     if not history.validations:
         said = "There are no validation curves: the run wrote no validation results."
         charts = tag("div", _loss(history), tag("p", said), class_="charts")
@@ -36,6 +48,7 @@ def curves(history: History) -> Markup:
     return tag(
         "section",
         tag("h2", "Learning curves"),
+        tag("p", FITTED_AFTER, class_="soft") if ensemble else None,
         legend(heads),
         tag("div", _loss(history), _validation(history, first, LARGE), class_="charts"),
         tag(

@@ -12,7 +12,7 @@ from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.report.history import read_history
 from umpteen.report.outcomes import Outcome, outcome_on_examples, outcome_on_split
 from umpteen.report.page import render_page
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 
 FILE_NAME = "report.html"
 

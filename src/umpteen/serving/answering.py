@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,23 @@ from umpteen.predictor import Predictor
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import DEPTH
 from umpteen.ranking.snapshot import Snapshot
+from umpteen.serving.costs import cost_of
 from umpteen.serving.neighbours import neighbours
+from umpteen.serving.versions import Version
 from umpteen.types import TopK
+
+
+class Pin:
+    """The snapshot of a request, for all of its pieces."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+
+    def keep(self, current: Snapshot) -> Snapshot:
+        """Return the snapshot of the piece that came first."""
+        if self._snapshot is None:
+            self._snapshot = current
+        return self._snapshot
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,10 @@ class Question:
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     explain: bool = False
+    version: Version | None = None
+    """The model; the active one for None."""
+    pin: Pin | None = None
+    """For a piece of a larger question."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,8 @@ class Found:
     """For each text its labels as JSON values."""
     head: str
     model: str
+    name: str
+    """Under which the model is served."""
     revision: int
     """Of the snapshot that was used."""
     notes: list[str | None]
@@ -52,38 +72,92 @@ class Found:
 class _Group:
     """Questions that one ranking can serve."""
 
+    snapshot: Snapshot
     questions: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     """Of their texts among the texts of the batch."""
     k: int = 0
 
 
-def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[Found]:
+def pieces(question: Question, active: Version, max_cost: float) -> list[tuple[Question, float]]:
+    """Cut a question into pieces for different batches, each with its cost.
+
+    Args:
+        question: The question.
+        active: The version for a question that names none.
+        max_cost: Of a piece with more than one text.
+    """
+    version = question.version or active
+    k, explain = question.k, question.explain
+    costs = [cost_of(len(text), k, explain=explain) for text in question.texts]
+    if sum(costs) <= max_cost:
+        return [(replace(question, version=version), sum(costs))]
+    pin, cut = Pin(), []
+    start = 0
+    while start < len(costs):
+        end, cost = start + 1, costs[start]
+        while end < len(costs) and cost + costs[end] <= max_cost:
+            cost += costs[end]
+            end += 1
+        cut.append(
+            (replace(question, texts=question.texts[start:end], version=version, pin=pin), cost)
+        )
+        start = end
+    return cut
+
+
+def joined(found: list[Found]) -> Found:
+    """Put the answers to all pieces of a question together."""
+    if len(found) == 1:
+        return found[0]
+    near = [line for each in found for line in each.neighbours or ()]
+    return replace(
+        found[0],
+        labels=[line for each in found for line in each.labels],
+        notes=[note for each in found for note in each.notes],
+        neighbours=near or None,
+    )
+
+
+def answer(
+    predictor: Predictor,
+    model: str,
+    questions: list[Question],
+    *,
+    name: str = "",
+    wait: bool = True,
+) -> list[Found]:
     """Predict for several questions together; each gets what it would get alone.
 
     Args:
         predictor: The model.
         model: Its name, returned with the predictions.
-        questions: The questions of one batch. All of them see the same snapshot.
+        questions: The questions of one batch. All of them see the same snapshot, or that of the
+            first piece where they are pieces of a larger question.
+        name: Under which the model is served.
+        wait: Whether to wait for a snapshot that another thread is making.
 
     Returns:
         The predictions for each question.
     """
     texts = [text for question in questions for text in question.texts]
     starts = np.cumsum([0, *(len(question.texts) for question in questions)])
-    vectors, snapshot = predictor.vectors(texts), predictor.snapshot()
-    groups: dict[tuple[str, Any, int, bool], _Group] = defaultdict(_Group)
+    vectors, current = predictor.vectors(texts), predictor.snapshot(wait=wait)
+    groups: dict[tuple[str, Any, int, bool, int], _Group] = {}
     for number, question in enumerate(questions):
+        snapshot = current if question.pin is None else question.pin.keep(current)
         # The ensemble ranks as many candidates as are asked for: questions that ask for more than
         # the usual number stand alone, or they would change the probabilities of others.
         head = predictor.require_head(question.head)
         deep = question.k if head == ENSEMBLE and question.k > DEPTH else 0
-        group = groups[head, question.allow, deep, question.explain]
+        key = (head, question.allow, deep, question.explain, id(snapshot))
+        group = groups.setdefault(key, _Group(snapshot))
         group.questions.append(number)
         group.positions += range(starts[number], starts[number + 1])
         group.k = max(group.k, question.k)
     found: dict[int, Found] = {}
-    for (head, allow, _, explain), group in groups.items():
+    for (head, allow, _, explain, _), group in groups.items():
+        snapshot = group.snapshot
         chosen = [questions[number] for number in group.questions]
         some = vectors if len(groups) == 1 else vectors[group.positions]
         queries = Queries([texts[place] for place in group.positions], some)
@@ -101,7 +175,7 @@ def answer(predictor: Predictor, model: str, questions: list[Question]) -> list[
             kept = [_kept(line, question.k, limits) for line in labels[own]]
             notes = (top.notes or [None] * len(top))[own]
             shown = None if near is None else near[own]
-            found[number] = Found(kept, head, model, snapshot.revision, notes, shown)
+            found[number] = Found(kept, head, model, name, snapshot.revision, notes, shown)
     return [found[number] for number in range(len(questions))]
 
 
@@ -165,8 +239,9 @@ def _add_explanations(
     if head == ENSEMBLE:
         for line, entries in zip(labels, top.explanations or [], strict=True):
             for label, entry in zip(line, entries, strict=True):
-                parts = entry["contributions"].items()
-                label["contributions"] = {name: round(value, 6) for name, value in parts}
+                for part in ("scores", "contributions"):
+                    values = entry[part].items()
+                    label[part] = {name: round(value, 6) for name, value in values}
         return
     vectors = predictor.label_vectors
     heads = tuple(name for name in vectors.heads if name != "combined")

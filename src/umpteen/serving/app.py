@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import time
 from collections.abc import AsyncIterator
 
 from fastapi import Depends, FastAPI
@@ -11,26 +11,45 @@ from fastapi.security import HTTPBearer
 
 from umpteen import __version__
 from umpteen.serving import (
+    annif,
     errors,
     routes_about,
+    routes_changes,
     routes_examples,
     routes_labels,
+    routes_models,
     routes_predict,
     routes_report,
+    routes_suggest,
 )
+from umpteen.serving.access import Access
+from umpteen.serving.connections import Connections
+from umpteen.serving.direct import DirectPredict
 from umpteen.serving.engine import Engine
 from umpteen.serving.guard import Guard
-from umpteen.serving.metrics import ServiceMetrics, resident_bytes
+from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
+from umpteen.serving.process_info import build_info, resident_bytes, unique_bytes
+from umpteen.serving.tracing import Tracer
 
-ENVIRONMENT = "UMPTEEN_SERVE_OPTIONS"
+ROUTES = (
+    routes_predict,
+    routes_labels,
+    routes_examples,
+    routes_suggest,
+    routes_changes,
+    routes_models,
+    routes_about,
+    routes_report,
+)
 
 
-def create_app(options: Options) -> FastAPI:
+def create_app(options: Options, connections: Connections | None = None) -> FastAPI:
     """Return an ASGI application that serves a run.
 
     Args:
         options: Which run, and how.
+        connections: Of the server, where it limits them.
 
     Returns:
         The application, with its model loaded.
@@ -39,7 +58,8 @@ def create_app(options: Options) -> FastAPI:
         RunError: If there is no whole run.
         ConfigError: If a token cannot be read.
     """
-    read_token, change_token = options.token("read"), options.token("change")
+    access = Access(options)
+    tracer = Tracer() if options.otel else None
     metrics = ServiceMetrics(options.shared)
     engine = Engine(options, metrics)
 
@@ -48,8 +68,10 @@ def create_app(options: Options) -> FastAPI:
         await engine.start()
         yield
         await engine.stop()
+        if tracer is not None:
+            tracer.close()
 
-    guarded = [Depends(HTTPBearer(auto_error=False))] if read_token or change_token else []
+    guarded = [Depends(HTTPBearer(auto_error=False))] if access.configured else []
     app = FastAPI(
         title="umpteen",
         version=__version__,
@@ -59,31 +81,33 @@ def create_app(options: Options) -> FastAPI:
         lifespan=lifespan,
         dependencies=guarded,
     )
-    app.state.engine, app.state.change_token = engine, change_token
-    for part in (routes_predict, routes_labels, routes_examples, routes_about, routes_report):
+    app.state.engine, app.state.access = engine, access
+    for part in ROUTES:
         app.include_router(part.router)
+    if options.annif is not None:
+        app.include_router(annif.project_routes(options.annif))
     errors.install(app)
+    app.add_middleware(DirectPredict, engine=engine)
     app.add_middleware(
-        Guard, options=options, metrics=metrics, read_token=read_token, change_token=change_token
+        Guard,
+        options=options,
+        metrics=metrics,
+        access=access,
+        connections=connections,
+        tracer=tracer,
     )
     _show(metrics, engine)
+    if connections is not None:
+        connections.count = lambda reason: metrics.add("connections_closed_total", reason=reason)
+        metrics.gauge("connections", "Open connections.", lambda: len(connections))
     return app
-
-
-def from_environment() -> FastAPI:
-    """Return the application of a worker process."""
-    from umpteen.serving.logs import set_up
-
-    set_up()
-    options = Options.from_json(os.environ[ENVIRONMENT])
-    _share_cores(options.workers)
-    return create_app(options)
 
 
 def _show(metrics: ServiceMetrics, engine: Engine) -> None:
     """Add the gauges; each is read when the metrics are."""
     state = lambda: engine.version.store.state()  # noqa: E731 - the version may be swapped
-    metrics.gauge("queue_texts", "Texts in the queue.", lambda: engine.waiting)
+    metrics.gauge("queue_texts", "Work in the queue, in units of a text.", lambda: engine.waiting)
+    metrics.gauge("queue_changes", "Changes that wait or are made.", lambda: engine.changes.waiting)
     metrics.gauge("labels", "Labels that can be predicted.",
                  lambda: state().n_labels - len(state().retired_rows))  # fmt: skip
     metrics.gauge("examples_added", "Examples added since training.",
@@ -92,11 +116,17 @@ def _show(metrics: ServiceMetrics, engine: Engine) -> None:
                  lambda: engine.version.store.revision)  # fmt: skip
     metrics.gauge("store_damaged", "1 while the store is damaged and changes are refused.",
                  lambda: float(engine.version.store.damage is not None))  # fmt: skip
+    metrics.gauge("watcher_alive", "1 while the run folders are watched for new versions.",
+                 lambda: float(engine.watching))  # fmt: skip
+    metrics.gauge("watcher_age_seconds", "Time since the run folders were last looked at.",
+                 lambda: time.monotonic() - engine.models.checked)  # fmt: skip
+    metrics.gauge("watcher_failures", "Loads that failed since the last one that did not.",
+                 lambda: engine.models.failures)  # fmt: skip
     metrics.gauge("resident_bytes", "Memory of the worker that answered.", resident_bytes)
-
-
-def _share_cores(workers: int) -> None:
-    import torch
-
-    share = max(1, len(os.sched_getaffinity(0)) // workers)
-    torch.set_num_threads(min(share, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for less
+    metrics.gauge("unique_bytes", "Memory of that worker that it shares with no other process.",
+                 unique_bytes)  # fmt: skip
+    metrics.info("build_info", "Versions of the software.", lambda: [build_info()])
+    metrics.info("model_info", "Models that are served.", lambda: [
+        {name: str(each.get(name, "")) for name in ("name", "run", "model", "state")}
+        for each in engine.models.listing() if each["state"] != "available"
+    ])  # fmt: skip

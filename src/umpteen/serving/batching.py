@@ -1,4 +1,4 @@
-"""Batch requests: a queue with a limit, a short wait, deadlines. Independent of the model."""
+"""Batch requests: a fair queue with a limit, a short wait, deadlines. Independent of the model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from umpteen.serving.fair_queue import FairQueue
 
 IN_TIME = 0.5
 """Share of its deadline within which a job must be expected to start."""
@@ -38,7 +39,8 @@ class DeadlinePassed(Exception):
 @dataclass
 class _Job(Generic[Work, Answer]):
     work: Work
-    size: int
+    size: float
+    client: str
     queued: float
     deadline: float
     future: asyncio.Future[Answer] = field(repr=False)
@@ -49,81 +51,119 @@ class _Failure:
     error: Exception
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What happened to a batch, for metrics."""
+
+    size: float
+    waited: tuple[float, ...]
+    """Seconds in the queue, for each job."""
+    seconds: float
+    """In which it was processed."""
+
+
 class Batcher(Generic[Work, Answer]):
     """Process jobs in batches, one call per batch, on one thread.
 
-    While a batch is processed the next one gathers. It starts when it is as large as the last one,
-    or after a wait: clients that were answered together send their next requests together. A lone
-    job starts at once. Every accepted job gets its result, its own error, or ``DeadlinePassed``.
+    While a batch is processed the next one gathers. It starts when it has as many jobs as the last
+    one, or after a wait: clients that were answered together send their next requests together. A
+    lone job starts at once. Every accepted job gets its result, its own error, or
+    ``DeadlinePassed``.
+
+    Clients take turns (see ``FairQueue``). Where the queue is full, the newest jobs of the client
+    with the most waiting make room for a client with less.
 
     A batch that fails is repeated job by job, and only the jobs that fail alone get the error.
 
     Args:
         answer: From a list of work to as many answers; runs on a thread of its own.
         batch_size: How much is answered together, in units of size; larger work goes alone.
-        wait_seconds: How long a batch waits to become as large as the one before it.
+        wait_seconds: How long a batch waits to have as many jobs as the one before it.
         queue_size: How much may wait.
         on_failure: Called with the error of a batch that fails as a whole.
+        on_batch: Called after each batch.
     """
 
     def __init__(
         self,
         answer: Callable[[list[Work]], Sequence[Answer]],
         *,
-        batch_size: int,
+        batch_size: float,
         wait_seconds: float,
-        queue_size: int,
+        queue_size: float,
         on_failure: Callable[[Exception], None] = lambda error: None,
+        on_batch: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
-        self._answer, self._on_failure = answer, on_failure
+        self._answer, self._on_failure, self._on_batch = answer, on_failure, on_batch
         self._batch_size, self._wait, self._queue_size = batch_size, wait_seconds, queue_size
-        self._jobs: deque[_Job[Work, Answer]] = deque()
+        self._jobs: FairQueue[_Job[Work, Answer]] = FairQueue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
         self._task: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
         self._enough = asyncio.Event()
-        self._queued = self._last = 0  # units in the queue, and in the last batch
+        self._working = 0.0  # units in this batch
+        self._last = 0  # jobs in the last one
         self._seconds_per_unit = 0.0  # seconds per unit, a moving average
         self._ended = 0.0  # when the last batch was answered
-        self.waiting = 0
-        """Units in the queue or being answered."""
 
-    async def submit(self, work: Work, size: int, *, seconds: float) -> Answer:
-        """Queue work and wait for its answer.
+    @property
+    def waiting(self) -> float:
+        """Units in the queue or being answered."""
+        return self._jobs.size + self._working
+
+    async def submit(
+        self, work: Sequence[tuple[Work, float]], *, seconds: float, client: str = ""
+    ) -> list[Answer]:
+        """Queue work and wait for its answers.
 
         Args:
-            work: What to answer.
-            size: How much it is, in units such as texts.
-            seconds: After which the answer is no longer wanted.
+            work: What to answer, in pieces that may go into different batches, each with its size
+                in units such as texts.
+            seconds: After which the answers are no longer wanted.
+            client: Who asks.
 
         Returns:
-            Its answer.
+            An answer for each piece.
 
         Raises:
-            Overloaded: If it cannot be answered in time.
-            DeadlinePassed: If it was not.
+            Overloaded: If it cannot be answered in time, or loses its place to other clients.
+            DeadlinePassed: If it was not answered in time.
         """
-        ahead = self.waiting * self._seconds_per_unit
-        if self.waiting + size > self._queue_size or ahead > seconds * IN_TIME:
-            raise Overloaded(max(1, math.ceil(ahead)))
+        self._make_room(client, sum(size for _, size in work), seconds)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        now = time.monotonic()
-        self._jobs.append(_Job(work, size, now, now + seconds, future))
-        self.waiting += size
-        self._queued += size
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        futures: list[asyncio.Future[Answer]] = []
+        for piece, size in work:
+            futures.append(loop.create_future())
+            self._jobs.push(_Job(piece, size, client, now, now + seconds, futures[-1]))
         self._more.set()
-        if self._queued >= self._last:
+        if len(self._jobs) >= self._last:
             self._enough.set()
         try:
-            return await asyncio.wait_for(future, seconds)
+            if len(futures) == 1:
+                return [await asyncio.wait_for(futures[0], seconds)]
+            return await asyncio.wait_for(asyncio.gather(*futures), seconds)
         except TimeoutError:
             raise DeadlinePassed from None
+        finally:
+            for future in futures:  # pieces of a request that failed are not answered
+                future.cancel()
+
+    def _make_room(self, client: str, size: float, seconds: float) -> None:
+        ahead = (self._working + self._jobs.before(client, size) - size) * self._seconds_per_unit
+        late = ahead > seconds * IN_TIME
+        everything = max(1, math.ceil(self.waiting * self._seconds_per_unit))
+        if not late and self.waiting + size > self._queue_size:
+            for job in self._jobs.shed(client, size, self._queue_size - self._working):
+                if not job.future.done():
+                    job.future.set_exception(Overloaded(everything))
+        if late or self.waiting + size > self._queue_size:
+            raise Overloaded(everything)
 
     async def close(self) -> None:
         """Answer what was accepted, then stop."""
-        while self._jobs or self.waiting:
+        while len(self._jobs) or self._working:
             await asyncio.sleep(0.005)
         if self._task is not None:
             self._task.cancel()
@@ -132,25 +172,26 @@ class Batcher(Generic[Work, Answer]):
     async def _run(self) -> None:
         while True:
             await self._more.wait()
-            if self._queued < self._last:
+            if len(self._jobs) < self._last and self._jobs.size < self._batch_size:
                 self._enough.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._enough.wait(), self._wait)
             jobs = self._take()
-            self._last = min(self._batch_size, sum(job.size for job in jobs))
-            if not self._jobs:
+            self._working = sum(job.size for job in jobs)
+            self._last = len(jobs)
+            if not len(self._jobs):
                 self._more.clear()
             await self._do(jobs)
 
     def _take(self) -> list[_Job[Work, Answer]]:
         """Return the next batch, without jobs whose callers have gone."""
         taken: list[_Job[Work, Answer]] = []
-        size = 0
-        while self._jobs and (not taken or size + self._jobs[0].size <= self._batch_size):
-            job = self._jobs.popleft()
-            self._queued -= job.size
+        size = 0.0
+        while (job := self._jobs.peek()) is not None:
+            if taken and size + job.size > self._batch_size:
+                break
+            self._jobs.pop()
             if job.future.done() or job.deadline <= time.monotonic():
-                self.waiting -= job.size
                 if not job.future.done():
                     job.future.set_exception(DeadlinePassed())
                 continue
@@ -161,7 +202,7 @@ class Batcher(Generic[Work, Answer]):
     async def _do(self, jobs: list[_Job[Work, Answer]]) -> None:
         if not jobs:
             return
-        size = sum(job.size for job in jobs)
+        size = self._working
         start = time.monotonic()
         outcomes = await self._outcomes(jobs)
         # From the last answer on where work was waiting by then: under load the time between two
@@ -171,7 +212,7 @@ class Batcher(Generic[Work, Answer]):
         per_unit, self._ended = (now - min(start, began)) / size, now
         old = 0.9**size if self._seconds_per_unit else 0.0  # a large batch counts more
         self._seconds_per_unit = old * self._seconds_per_unit + (1.0 - old) * per_unit
-        self.waiting -= size
+        self._working = 0.0
         for job, outcome in zip(jobs, outcomes, strict=True):
             if job.future.done():
                 continue
@@ -179,6 +220,7 @@ class Batcher(Generic[Work, Answer]):
                 job.future.set_exception(outcome.error)
             else:
                 job.future.set_result(outcome)
+        self._on_batch(Batch(size, tuple(start - job.queued for job in jobs), now - start))
 
     async def _outcomes(self, jobs: list[_Job[Work, Answer]]) -> Sequence[Answer | _Failure]:
         """Process a batch; where that fails, process each of its jobs alone."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -28,13 +30,14 @@ CODES = {
     415: "not_json",
     422: "not_valid",
     429: "overloaded",
+    431: "too_large",
     500: "failed",
     503: "cannot_change",
     504: "too_late",
 }
 BREAKS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorResponse, "description": CODES[code].replace("_", " ")}
-    for code in (400, 401, 403, 413, 415, 422, 429)
+    for code in (400, 401, 403, 408, 413, 415, 422, 429, 431)
 }
 """What any route may answer, for the OpenAPI document."""
 
@@ -89,6 +92,26 @@ def translate(error: Exception) -> JSONResponse:
     return fault(500, "the service failed on this request; its log says why")
 
 
+def invalid_sentence(places: Sequence[tuple[Sequence[int | str], str]]) -> str:
+    """Return what is wrong with a request: the first few places, without their values.
+
+    Args:
+        places: Each place and what is wrong there. A value may be long or private.
+    """
+    named = [f"{'.'.join(map(str, place)) or 'body'}: {wrong}" for place, wrong in places[:3]]
+    return f"not valid: {'; '.join(named)}"[:500]
+
+
+def _methods(app: FastAPI, path: str) -> set[str]:
+    """Return the methods of all routes with a path, as the OpenAPI document lists them."""
+    found, paths = set(), app.openapi()["paths"]
+    for template, methods in ({path: paths[path]} if path in paths else paths).items():
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+        if re.fullmatch(pattern, path):
+            found |= {method.upper() for method in methods}
+    return found | ({"HEAD"} if path in ("/", "/healthz", "/readyz") else set()) or {"GET"}
+
+
 def install(app: FastAPI) -> None:
     """Let an app answer errors our way."""
 
@@ -102,17 +125,15 @@ def install(app: FastAPI) -> None:
             405: "this cannot be done here; see /openapi.json for what can",
         }
         message = sentences.get(error.status_code, "the body is not JSON that can be read")
-        headers = dict(error.headers) if error.headers else None
+        headers = dict(error.headers) if error.headers else {}
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(sorted(_methods(app, request.scope["path"])))
         return fault(error.status_code, message, headers)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        # The first few, without the value: it may be long or private.
-        places = [
-            f"{'.'.join(str(p) for p in each['loc'][1:]) or 'body'}: {each['msg']}"
-            for each in error.errors()[:3]
-        ]
-        return fault(422, f"not valid: {'; '.join(places)}"[:500])
+        places = [(each["loc"][1:], each["msg"]) for each in error.errors()]
+        return fault(422, invalid_sentence(places))
 
     for kind in (UmpteenError, Refused, Overloaded, DeadlinePassed):
         app.add_exception_handler(kind, ours)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
+import contextlib
+import functools
 import logging
+import os
 import time
-import uuid
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from umpteen.serving import annif
+from umpteen.serving.access import CALLER, Access, Caller, caller_of, needed_scope
+from umpteen.serving.connections import Connections
 from umpteen.serving.errors import Refused, translate
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import LOOPBACK, Options
+from umpteen.serving.tracing import Trace, Tracer, read_trace
 
 logger = logging.getLogger("umpteen.serving")
 
 OPEN = ("/healthz", "/readyz")
 """Answered without a token."""
-METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH")
-BODY_SECONDS = 30
-READS = {("POST", "/v1/predict")}
-"""Changes nothing although it is a POST."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
 SAFE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -36,6 +39,11 @@ SAFE_HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
     "Cache-Control": "no-store",
 }
+_ENCODED = [(name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()]
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
 
 
 class Guard:
@@ -45,8 +53,9 @@ class Guard:
         app: The application.
         options: Settings of the service.
         metrics: Where to count.
-        read_token: Needed for everything but the page and health; None where none is needed.
-        change_token: Needed for changes; reads are granted with it too.
+        access: Who may do what.
+        connections: Of the server, where it limits them.
+        tracer: Exports spans, where that is on.
     """
 
     def __init__(
@@ -55,12 +64,13 @@ class Guard:
         *,
         options: Options,
         metrics: ServiceMetrics,
-        read_token: str | None,
-        change_token: str | None,
+        access: Access,
+        connections: Connections | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.app = app
-        self._options, self._metrics = options, metrics
-        self._read, self._change = read_token, change_token
+        self._connections, self._tracer = connections, tracer
+        self._options, self._metrics, self._access = options, metrics, access
         self._hosts = {*LOOPBACK, options.host, *options.hosts}
         self._any_host = "*" in options.hosts or (not options.on_loopback and not options.hosts)
 
@@ -69,37 +79,60 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if self._connections is not None:
+            self._connections.start(scope["client"])
+        headers = Headers(scope=scope)
+        try:
+            if self._tracer is None:
+                trace = read_trace(headers.get("traceparent"))
+                await self._guarded(scope, receive, send, headers, trace)
+            else:
+                with self._tracer.span(scope["method"], dict(headers)) as (span, trace):
+                    status = await self._guarded(scope, receive, send, headers, trace)
+                    span.update_name(f"{scope['method']} {_route(scope)}")
+                    span.set_attribute("http.route", _route(scope))
+                    span.set_attribute("http.response.status_code", status)
+        finally:
+            if self._connections is not None:
+                self._connections.finish(scope["client"])
+
+    async def _guarded(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, trace: Trace | None
+    ) -> int:
+        """Check a request, pass it on and log it; returns the status."""
         start = time.perf_counter()
-        request_id = uuid.uuid4().hex[:16]
-        status = 0
+        request_id = os.urandom(8).hex()
+        status, read = 0, False
 
         async def send_safely(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in SAFE_HEADERS.items():
-                    headers.setdefault(name, value)
-                headers["X-Request-Id"] = request_id
+                _add_headers(message, request_id, trace, close=not read)
             await send(message)
 
         try:
-            headers = Headers(scope=scope)
             self._check_origin(scope["method"], headers)
-            self._check_token(scope["method"], scope["path"], headers)
-            whole = await self._whole(receive, scope["method"], headers)
+            scope[CALLER] = self._caller(scope, headers)
+            form = annif.takes_form(self._options.annif, scope["path"])
+            whole = await self._whole(receive, scope["method"], headers, form=form)
+            read = True
+            if self._connections is not None:
+                self._connections.received(scope["client"])
             await self.app(scope, whole, send_safely)
+        except ClientGone:
+            pass
         except Exception as error:  # whatever it was, the caller gets a sentence
             if status:
                 raise  # the answer has begun; the connection is closed
             await translate(error)(scope, receive, send_safely)
         finally:
-            self._note(scope, status, time.perf_counter() - start, request_id)
+            self._note(scope, status, time.perf_counter() - start, request_id, trace)
+        return status or 499
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         """Refuse requests that a page of another site makes through a browser."""
-        host = _place(f"//{headers.get('host', '')}").hostname or ""
-        if not self._any_host and host not in self._hosts:
+        if not self._any_host and _host_name(headers.get("host", "")) not in self._hosts:
             raise Refused(
                 403, "this service does not answer under that host name; see --allow-host"
             )
@@ -109,22 +142,19 @@ class Guard:
         if origin is not None and _place(origin).netloc != headers.get("host"):
             raise Refused(403, "requests from pages of other sites are refused")
 
-    def _check_token(self, method: str, path: str, headers: Headers) -> None:
-        changes = method not in ("GET", "HEAD", "OPTIONS") and (method, path) not in READS
-        if changes and self._change is None and needs_token(self._options):
-            raise Refused(403, "changes are off: start the service with --change-token-file")
-        needed = [self._change] if changes else [self._read, self._change]
-        if path in OPEN or needed[0] is None or not _protected(path):
-            return
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        fits = [hmac.compare_digest(given.encode(), token.encode()) for token in needed if token]
-        if kind.lower() != "bearer" or not any(fits):
-            what = "changes need" if changes else "this service needs"
-            raise Refused(
-                401, f"{what} a token: Authorization: Bearer ..", {"WWW-Authenticate": "Bearer"}
-            )
+    def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        address = (scope.get("client") or ("unknown",))[0]
+        method, path = scope["method"], scope["path"]
+        needed = needed_scope(method, path)
+        if method == "POST" and annif.reads_only(self._options.annif, path):
+            needed = "read"
+        if path in OPEN or (needed == "read" and not _protected(path)):
+            return Caller(address)
+        return self._access.check(needed, headers.get("authorization", ""), address)
 
-    async def _whole(self, receive: Receive, method: str, headers: Headers) -> Receive:
+    async def _whole(
+        self, receive: Receive, method: str, headers: Headers, *, form: bool
+    ) -> Receive:
         """Return the body, read up to its limit before the application sees it."""
         most = self._options.max_body_bytes
         too_large = Refused(413, f"the body is larger than the {most} bytes accepted here")
@@ -134,30 +164,35 @@ class Guard:
         if length == "0" and "transfer-encoding" not in headers:
             return receive
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if method == "POST" and kind != "application/json":
+        accepted = ("application/json", *((annif.FORM,) if form else ()))
+        if method in ("POST", "PUT") and kind not in accepted:
             # A form of another site could be sent without asking; JSON cannot.
             raise Refused(415, "send JSON, with Content-Type: application/json")
-        body, more = b"", True
+        body, more = bytearray(), True
+        seconds = self._options.body_seconds
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            async with asyncio.timeout(seconds):
                 while more:
                     message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
                     if len(body) > most:
                         raise too_large
         except TimeoutError:
-            raise Refused(408, f"the body did not come within {BODY_SECONDS} s") from None
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+            raise Refused(408, f"the body did not come within {seconds:g} s") from None
+        messages = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
 
         async def replay() -> Message:
             return next(messages, None) or await receive()
 
         return replay
 
-    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = scope.get("route")
-        path = str(getattr(route, "path", "") or "other")
+    def _note(
+        self, scope: Scope, status: int, seconds: float, request_id: str, trace: Trace | None
+    ) -> None:
+        path = _route(scope)
         code = status or 499  # the caller went away
         # Words of the caller's own would make counters without end.
         method = scope["method"] if scope["method"] in METHODS else "other"
@@ -165,13 +200,38 @@ class Guard:
         self._metrics.observe("request_seconds", seconds, route=path)
         if code in (401, 403, 413, 429, 504):
             self._metrics.add("rejected_total", code=str(code))
-        fields = {"id": request_id, "method": method, "route": path, "status": code}
-        logger.info("request", extra={"fields": {**fields, "ms": round(1000 * seconds, 1)}})
+        fields: dict[str, Any] = {
+            "id": request_id, "method": method, "route": path, "status": code,
+            "ms": round(1000 * seconds, 1),
+        }  # fmt: skip
+        key = caller_of(scope).key
+        if key is not None:
+            fields["key"] = key.name
+        if trace is not None:
+            fields |= {"trace_id": trace.trace_id, "span_id": trace.span_id}
+        with contextlib.suppress(OSError):  # standard error may be gone
+            logger.info("request", extra={"fields": fields})
 
 
-def needs_token(options: Options) -> bool:
-    """Return whether a change needs a token: off loopback, and wherever any token is set."""
-    return not options.on_loopback or options.read_token_file is not None
+def _route(scope: Scope) -> str:
+    return str(getattr(scope.get("route"), "path", "") or "other")
+
+
+def _add_headers(message: Message, request_id: str, trace: Trace | None, *, close: bool) -> None:
+    headers = message.setdefault("headers", [])
+    known = {name for name, _ in headers}
+    headers += [each for each in _ENCODED if each[0] not in known]
+    own = MutableHeaders(raw=headers)
+    own["X-Request-Id"] = request_id
+    if trace is not None:
+        own["traceparent"] = trace.header
+    if close:  # the rest of the body is not parsed
+        own["Connection"] = "close"
+
+
+@functools.lru_cache(256)
+def _host_name(host: str) -> str:
+    return _place(f"//{host}").hostname or ""
 
 
 def _place(address: str) -> SplitResult:

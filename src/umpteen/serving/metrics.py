@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from umpteen.errors import ConfigError
+
 if TYPE_CHECKING:
     from prometheus_client.metrics import MetricWrapperBase
     from prometheus_client.metrics_core import Metric
@@ -25,14 +27,20 @@ COUNTERS = {
     "rejected_total": ("Requests that were refused, by status.", ("code",)),
     "batch_failures_total": ("Batches that failed and were repeated request by request.", ()),
     "changes_total": ("Labels added, retired or restored and examples added.", ("kind",)),
+    "connections_closed_total": ("Connections closed for a limit, by reason.", ("reason",)),
     "reloads_total": ("New versions of the run that were loaded or failed to load.", ("outcome",)),
 }
-SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 HISTOGRAMS = {
     "request_seconds": ("Time to answer, by route.", ("route",), SECONDS),
+    "queue_seconds": ("Time in the queue, of a request or a piece of one.", (), SECONDS),
+    "compute_seconds": ("Time to answer a batch.", (), SECONDS),
     "batch_texts": ("Texts answered together.", (), TEXTS),
 }
+
+RESERVED_BYTES = 256 << 10
+"""Disk space of the counters of a worker, and of its histograms."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +58,11 @@ class ServiceMetrics:
     def __init__(self, shared: str | None = None) -> None:
         prometheus_client.disable_created_metrics()
         self._shared = shared
+        if shared:
+            reserve(shared)
         self._registry = CollectorRegistry()
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self._infos: dict[str, tuple[str, Callable[[], list[dict[str, str]]]]] = {}
         self._metrics: dict[str, MetricWrapperBase] = {}
         for name, (about, labels) in COUNTERS.items():
             self._metrics[name] = Counter(f"umpteen_{name}", about, labels, registry=self._registry)
@@ -80,15 +91,26 @@ class ServiceMetrics:
         """Show a value of this process; ``read`` is called on every scrape."""
         self._gauges[name] = (about, read)
 
+    def info(self, name: str, about: str, read: Callable[[], list[dict[str, str]]]) -> None:
+        """Show facts as labels of a gauge that is 1; ``read`` returns the labels of each."""
+        self._infos[name] = (about, read)
+
     def render(self) -> str:
         """Return the Prometheus text format."""
-        registry = self._registry
-        if self._shared:
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry, path=self._shared)
         own = CollectorRegistry()
         own.register(self)
-        return (generate_latest(registry) + generate_latest(own)).decode("utf-8")
+        return (self._counts() + generate_latest(own)).decode("utf-8")
+
+    def _counts(self) -> bytes:
+        """Return counters and histograms of all workers, or else of this one."""
+        if self._shared:
+            try:
+                registry = CollectorRegistry()
+                MultiProcessCollector(registry, path=self._shared)
+                return generate_latest(registry)
+            except Exception as error:
+                logger.error("the counters of other workers cannot be read: %s", error)
+        return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, as ``prometheus_client`` asks of a collector."""
@@ -99,9 +121,34 @@ class ServiceMetrics:
                 logger.exception("the gauge %s could not be read", name)
                 continue
             yield GaugeMetricFamily(f"umpteen_{name}", about, value=value)
+        for name, (about, facts) in self._infos.items():
+            try:
+                entries = facts()
+            except Exception:
+                logger.exception("the facts %s could not be read", name)
+                continue
+            family = GaugeMetricFamily(f"umpteen_{name}", about, labels=list(entries[0]))
+            for entry in entries:
+                family.add_metric(list(entry.values()), 1.0)
+            yield family
 
 
-def resident_bytes() -> float:
-    """Return the resident memory of this process."""
-    with open("/proc/self/statm", encoding="ascii") as handle:
-        return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def reserve(folder: str) -> None:
+    """Take the disk space of this process's counters now.
+
+    The files of ``prometheus_client`` are sparse and memory-mapped. On a full disk the first write
+    to a page that is not there would end the process.
+
+    Raises:
+        ConfigError: If there is no room.
+    """
+    for kind in ("counter", "histogram"):
+        file = os.path.join(folder, f"{kind}_{os.getpid()}.db")
+        try:
+            with open(file, "ab") as handle:
+                os.posix_fallocate(handle.fileno(), 0, RESERVED_BYTES)
+        except OSError as error:
+            raise ConfigError(
+                f"{folder} has no room for the counters of a worker ({error.strerror}); free some, "
+                "or set TMPDIR to another folder"
+            ) from error

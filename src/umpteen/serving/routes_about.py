@@ -14,14 +14,22 @@ from fastapi.responses import PlainTextResponse, Response
 from umpteen import __version__
 from umpteen.errors import RunError
 from umpteen.files import read_json
-from umpteen.runs import RunFolder
-from umpteen.serving.engine import Engine, Version
+from umpteen.run_folder import RunFolder
+from umpteen.serving.costs import (
+    CHARACTERS_PER_UNIT,
+    EXPLAINED_LABELS_PER_UNIT,
+    LABELS_PER_UNIT,
+)
+from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
-from umpteen.serving.guard import needs_token
 from umpteen.serving.metrics import CONTENT_TYPE
-from umpteen.serving.wire import EnsembleInfo, ErrorResponse, InfoResponse
+from umpteen.serving.options import Options
+from umpteen.serving.routes_predict import version_of
+from umpteen.serving.versions import Version
+from umpteen.serving.wire import EnsembleInfo, ErrorResponse, InfoResponse, ModelName
 
 router = APIRouter(tags=["about"])
+MAY_MISS: dict[int | str, dict[str, Any]] = {**BREAKS, 404: {"model": ErrorResponse}}
 KINDS = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -36,30 +44,40 @@ PAGE = {
 """The page's files, read once: no request ever opens a path."""
 
 
-@router.get("/v1/info", response_model=InfoResponse, responses=BREAKS)
-async def info(request: Request) -> InfoResponse:
+@router.get("/v1/info", response_model=InfoResponse, responses=MAY_MISS)
+async def info(request: Request, model: ModelName | None = None) -> InfoResponse:
     """Return the run, its heads and labels, the ensemble, limits and validation metrics."""
     engine: Engine = request.app.state.engine
-    may_change = request.app.state.change_token is not None or not needs_token(engine.options)
-    return await asyncio.to_thread(read_info, engine, may_change=may_change)
+    may_change = request.app.state.access.possible("change")
+    version = version_of(engine, model)
+    return await asyncio.to_thread(read_info, engine.options, version, may_change=may_change)
 
 
-def read_info(engine: Engine, *, may_change: bool) -> InfoResponse:
+def read_info(options: Options, version: Version, *, may_change: bool) -> InfoResponse:
     """Collect what ``/v1/info`` returns.
 
     Args:
-        engine: The engine.
+        options: Settings of the service.
+        version: The model.
         may_change: Whether the service accepts changes.
     """
-    version, options = engine.version, engine.options
     predictor, snapshot = version.predictor, version.predictor.snapshot()
     retired = 0 if snapshot.allowed is None else int((~snapshot.allowed).sum())
     limits = {
         name: getattr(options, name)
-        for name in ("max_texts", "max_characters", "max_k", "max_ids", "max_labels")
+        for name in (
+            "max_texts", "max_characters", "max_k", "max_cost", "max_ids", "max_labels",
+            "max_body_bytes", "max_waiting_changes",
+        )
+    }  # fmt: skip
+    costs = {
+        "labels_per_unit": LABELS_PER_UNIT,
+        "explained_labels_per_unit": EXPLAINED_LABELS_PER_UNIT,
+        "characters_per_unit": CHARACTERS_PER_UNIT,
     }
     return InfoResponse(
         umpteen=__version__,
+        name=version.name,
         run=version.folder.name,
         model=version.model,
         heads=list(predictor.heads),
@@ -71,7 +89,7 @@ def read_info(engine: Engine, *, may_change: bool) -> InfoResponse:
         revision=snapshot.revision,
         ensemble=_ensemble(version),
         changes=_why_no_changes(version, may_change=may_change),
-        limits={**limits, "deadline_ms": int(1000 * options.deadline_seconds)},
+        limits={**limits, **costs, "deadline_ms": int(1000 * options.deadline_seconds)},
         frequencies=_frequencies(version),
         history=_history(version),
         report=(version.folder / "report.html").is_file(),

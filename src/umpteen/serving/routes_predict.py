@@ -8,27 +8,64 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from umpteen.predictor import DEFAULT_K_ABOVE
+from umpteen.serving.access import Caller, caller_of
 from umpteen.serving.answering import Found, Question
+from umpteen.serving.costs import check_cost
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.options import Options
-from umpteen.serving.wire import ErrorResponse, PredictRequest, PredictResponse, as_json
+from umpteen.serving.versions import Version
+from umpteen.serving.wire import ErrorResponse, PredictRequest, PredictResponse, to_json
 
-router = APIRouter(tags=["predict"], responses={**BREAKS, 504: {"model": ErrorResponse}})
+DEFAULT_K = 5
+"""Labels of a text by default."""
+PATH = "/v1/predict"
+SMALL_ANSWER = 1000
+"""Labels of an answer that is encoded on the event loop."""
+
+router = APIRouter(
+    tags=["predict"],
+    responses={**BREAKS, **{code: {"model": ErrorResponse} for code in (404, 504)}},
+)
 
 
-@router.post("/v1/predict", response_model=PredictResponse)
+@router.post(PATH, response_model=PredictResponse)
 async def predict(body: PredictRequest, request: Request) -> Response:
     """Return the best labels of one or more texts."""
-    engine: Engine = request.app.state.engine
+    content = await respond(body, request.app.state.engine, caller_of(request.scope))
+    return Response(content, media_type="application/json")
+
+
+async def respond(body: PredictRequest, engine: Engine, caller: Caller) -> bytes:
+    """Return the body of the response to a request.
+
+    Args:
+        body: The request.
+        engine: Predicts.
+        caller: Who asks.
+    """
     question = await check(body, engine)
     seconds = engine.options.deadline_seconds
     if body.deadline_ms is not None:
         seconds = min(seconds, body.deadline_ms / 1000)
-    found = await engine.predict(question, seconds=seconds)
+    found = await engine.predict(question, seconds=seconds, client=caller.client)
     engine.metrics.add("texts_total", len(question.texts))
-    about = {"head": found.head, "model": found.model, "revision": found.revision}
-    return as_json({"predictions": _predictions(found), **about})
+    if len(question.texts) * question.k <= SMALL_ANSWER:
+        return encode(found)
+    return await asyncio.to_thread(encode, found)
+
+
+def encode(found: Found) -> bytes:
+    """Return the body of a response; each text alone, so that other threads get their turn."""
+    lines = b",".join(to_json(prediction) for prediction in _predictions(found))
+    about = {
+        "head": found.head,
+        "name": found.name,
+        "model": found.model,
+        "revision": found.revision,
+    }
+    return b'{"predictions":[' + lines + b"]," + to_json(about)[1:]
 
 
 def _predictions(found: Found) -> list[dict[str, Any]]:
@@ -49,24 +86,42 @@ async def check(body: PredictRequest, engine: Engine) -> Question:
         ConfigError: If the model has no such head, or the head has no probabilities for a
             threshold.
     """
-    options, predictor = engine.options, engine.version.predictor
+    options = engine.options
+    version = version_of(engine, body.model)
     texts = [body.texts] if isinstance(body.texts, str) else body.texts
     _check_texts(texts, options)
-    if body.k > options.max_k:
-        raise Refused(422, f"k is {body.k}; at most {options.max_k} labels are returned")
-    predictor.check_threshold(body.threshold, body.head)
+    k = body.k
+    if k is None:
+        k = min(DEFAULT_K if body.threshold is None else DEFAULT_K_ABOVE, options.max_k)
+    if k > options.max_k:
+        raise Refused(422, f"k is {k}; at most {options.max_k} labels are returned")
+    check_cost(texts, k, explain=body.explain, limit=options.max_cost)
+    version.predictor.check_threshold(body.threshold, body.head)
     for name, ids in (("allow", body.allow), ("deny", body.deny)):
         if ids is not None:
-            await check_ids(ids, name, engine)
+            await check_ids(ids, name, engine, version)
     return Question(
         texts=texts,
-        k=body.k,
+        k=k,
         head=body.head,
         threshold=body.threshold,
         allow=None if body.allow is None else tuple(dict.fromkeys(body.allow)),
         deny=tuple(dict.fromkeys(body.deny or ())),
         explain=body.explain,
+        version=version,
     )
+
+
+def version_of(engine: Engine, name: str | None) -> Version:
+    """Return the model that a request names, the active one for None.
+
+    Raises:
+        Refused: If there is no such model.
+    """
+    version = engine.models.get(name)
+    if version is None:
+        raise Refused(404, f"no model has the name {name!r:.80}; see /v1/models")
+    return version
 
 
 def _check_texts(texts: Sequence[str], options: Options) -> None:
@@ -94,13 +149,16 @@ def _check_texts(texts: Sequence[str], options: Options) -> None:
             ) from None
 
 
-async def check_ids(ids: Sequence[str], name: str, engine: Engine, *, status: int = 422) -> None:
+async def check_ids(
+    ids: Sequence[str], name: str, engine: Engine, version: Version, *, status: int = 422
+) -> None:
     """Raise unless all ids are those of labels, and not too many.
 
     Args:
         ids: The ids.
         name: The field they were sent in, for the message.
-        engine: Has the labels.
+        engine: Has the limits.
+        version: Has the labels.
         status: The HTTP status for an unknown label.
 
     Raises:
@@ -109,7 +167,7 @@ async def check_ids(ids: Sequence[str], name: str, engine: Engine, *, status: in
     limit = engine.options.max_ids
     if len(ids) > limit:
         raise Refused(413, f"{name} holds {len(ids)} ids; at most {limit} are read")
-    state = await asyncio.to_thread(engine.version.store.state)
+    state = await asyncio.to_thread(version.store.state)
     known = state.labels.rows
     unknown = next((label_id for label_id in ids if label_id not in known), None)
     if unknown is not None:

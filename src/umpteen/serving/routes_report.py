@@ -16,12 +16,14 @@ from umpteen.errors import RunError
 from umpteen.metrics.bins import frequency_bins
 from umpteen.report.history import History, loss_curve, read_history
 from umpteen.report.overview import duration, standing
-from umpteen.runs import RunFolder
-from umpteen.serving.engine import Engine, Version
+from umpteen.run_folder import RunFolder
+from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS
-from umpteen.serving.wire import as_json
+from umpteen.serving.routes_predict import version_of
+from umpteen.serving.versions import Version
+from umpteen.serving.wire import ErrorResponse, ModelName, as_json
 
-router = APIRouter(tags=["about"], responses=BREAKS)
+router = APIRouter(tags=["about"], responses={**BREAKS, 404: {"model": ErrorResponse}})
 N_EXAMPLES, MAX_CHARACTERS = 3, 160
 MAX_VALIDATIONS = 200
 
@@ -75,10 +77,10 @@ class ReportResponse(BaseModel):
 
 
 @router.get("/v1/report", response_model=ReportResponse)
-async def report(request: Request) -> Response:
+async def report(request: Request, model: ModelName | None = None) -> Response:
     """Return learning curves, validation metrics, the ensemble, label frequencies and facts."""
     engine: Engine = request.app.state.engine
-    version = engine.version
+    version = version_of(engine, model)
     return as_json(await asyncio.to_thread(read_report, version))
 
 

@@ -6,14 +6,23 @@ import dataclasses
 import os
 import shutil
 import signal
+import ssl
+import sys
 import tempfile
 from collections.abc import Callable
-from socket import IPPROTO_TCP, TCP_NODELAY, socket
-from typing import Any
+from socket import AF_INET, AF_INET6, IPPROTO_TCP, SO_REUSEADDR, SOL_SOCKET, TCP_NODELAY, socket
+from typing import TYPE_CHECKING, Any
 
-from umpteen.errors import ConfigError
+from umpteen.errors import ConfigError, UmpteenError
 from umpteen.extras import require
-from umpteen.serving.options import Options
+from umpteen.serving.options import Options, name_runs
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from umpteen.serving.connections import Connections
+
+BACKLOG = 2048
 
 
 def serve(options: Options, *, log: Callable[[str], None]) -> None:
@@ -21,77 +30,153 @@ def serve(options: Options, *, log: Callable[[str], None]) -> None:
 
     Args:
         options: Which run, and how.
-        log: Told where the service listens.
+        log: Called with the address.
 
     Raises:
         RunError: If there is no whole run.
         ConfigError: If a setting is wrong, or the address cannot be used.
         MissingExtra: If the extra ``serve`` is not installed.
     """
-    uvicorn = require("uvicorn", extra="serve")
-    require("fastapi", extra="serve")
-    require("prometheus_client", extra="serve")
-    from umpteen.serving.app import ENVIRONMENT, from_environment
-    from umpteen.serving.engine import stamp_of
+    for package in ("uvicorn", "fastapi", "prometheus_client"):
+        require(package, extra="serve")
+    from umpteen.serving.access import Access
     from umpteen.serving.logs import set_up
     from umpteen.serving.metrics import MULTIPROCESS_VARIABLE
 
     set_up()
-    stamp_of(options.run)
-    for which in ("read", "change"):
-        options.token(which)
+    Access(options)
+    runs = name_runs(options.runs)
     shared = tempfile.mkdtemp(prefix="umpteen-serve-") if options.workers > 1 else None
     if shared:
         os.environ[MULTIPROCESS_VARIABLE] = shared  # workers inherit it
     options = dataclasses.replace(options, shared=shared)
-    os.environ[ENVIRONMENT] = options.to_json()
     try:
-        config = uvicorn.Config(
-            "umpteen.serving.app:from_environment" if shared else from_environment(),
-            factory=bool(shared),
-            host=options.host,
-            port=options.port,
-            workers=options.workers,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=True,
-            lifespan="on",
-            timeout_graceful_shutdown=int(options.drain_seconds),
-            timeout_keep_alive=30,
-            timeout_worker_healthcheck=120,  # a large model on a busy machine takes its time
-            h11_max_incomplete_event_size=64 << 10,
-        )
-        listening = _bind(config)
+        listening = bind(options.host, options.port)
         host = f"[{options.host}]" if ":" in options.host else options.host
-        log(f"serving {options.run} at http://{host}:{listening.getsockname()[1]}")
-        if shared:
-            from umpteen.serving.workers import Workers
+        scheme = "https" if options.certfile else "http"
+        log(f"serving {', '.join(runs)} at {scheme}://{host}:{listening.getsockname()[1]}")
+        if not shared:
+            _serve(options, listening)
+            return
+        from umpteen.serving.workers import Workers
 
-            Workers(config, sockets=[listening]).run()
-        else:
-            # uvicorn finishes its work and then raises the signal again: it ends well.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, _leave)
-            uvicorn.Server(config).run(sockets=[listening])
+        workers = Workers(
+            work,
+            options.to_json(),
+            listening,
+            count=options.workers,
+            drain_seconds=options.drain_seconds,
+        )
+        if workers.run():
+            raise UmpteenError("the workers could not start; the log above says why")
     finally:
         if shared:
             shutil.rmtree(shared, ignore_errors=True)
+
+
+def work(given: str, listening: socket) -> None:
+    """Serve in a worker process.
+
+    Args:
+        given: The options as JSON.
+        listening: The socket of all workers.
+    """
+    import logging
+
+    from umpteen.serving.logs import set_up
+    from umpteen.serving.workers import START_FAILED
+
+    set_up()
+    options = Options.from_json(given)
+    _share_cores(options.workers)
+    try:
+        _serve(options, listening)
+    except UmpteenError as error:
+        fields = {"why": str(error)}
+        logging.getLogger("umpteen.serving").error("worker not started", extra={"fields": fields})
+        sys.exit(START_FAILED)
+
+
+def _serve(options: Options, listening: socket) -> None:
+    import uvicorn
+
+    from umpteen.serving.app import create_app
+    from umpteen.serving.connections import Connections
+
+    connections = Connections(options)
+    app = create_app(options, connections)
+    config = server_config(app, options, connections)
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the certificate cannot be read from {options.certfile} and {options.keyfile}: {error}"
+        ) from error
+    # uvicorn finishes its work and then raises the signal again: the process ends with status 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def server_config(app: FastAPI, options: Options, connections: Connections) -> Any:
+    """Return uvicorn's configuration.
+
+    Args:
+        app: The application.
+        options: Settings of the service.
+        connections: Limits the connections.
+    """
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        http=connections.protocol(),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        lifespan="on",
+        # The address of a client is that of its connection: a header could name any other.
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=int(options.drain_seconds),
+        timeout_keep_alive=max(1, int(options.idle_seconds)),
+        ssl_certfile=options.certfile,
+        ssl_keyfile=options.keyfile,
+    )
+
+
+def bind(host: str, port: int) -> socket:
+    """Return a socket that listens on an address.
+
+    Raises:
+        ConfigError: If the address cannot be used.
+    """
+    listening = socket(AF_INET6 if ":" in host else AF_INET)
+    listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"{host}:{port} cannot be listened on ({error.strerror or error}); name another with "
+            "--host and --port"
+        ) from None
+    # Connections inherit it. Without it the body of a response waits until its head is
+    # acknowledged, which callers delay by 40 ms; asyncio sets it only where a socket names TCP.
+    listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+    listening.set_inheritable(True)
+    return listening
 
 
 def _leave(number: int, frame: Any) -> None:
     raise SystemExit(0)
 
 
-def _bind(config: Any) -> socket:
-    try:
-        listening: socket = config.bind_socket()
-    except SystemExit:  # uvicorn's way to say so
-        raise ConfigError(
-            f"{config.host}:{config.port} cannot be listened on: it is taken or not this "
-            "machine's; name another with --host and --port"
-        ) from None
-    # Connections inherit it. Without it the body of a response waits until its head is
-    # acknowledged, which callers delay by 40 ms; asyncio sets it only where a socket names TCP.
-    listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-    return listening
+def _share_cores(workers: int) -> None:
+    import torch
+
+    share = max(1, len(os.sched_getaffinity(0)) // workers)
+    torch.set_num_threads(min(share, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for less

@@ -11,14 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from umpteen.store.checks import MAX_ID_CHARACTERS, MAX_LABEL_CHARACTERS
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS, examples=["cherry"])]
+ModelName = Annotated[str, Field(min_length=1, max_length=64, examples=["spring"])]
 Head = Annotated[str, Field(max_length=40, examples=["ensemble"])]
 Probability = Annotated[float, Field(allow_inf_nan=False, examples=[0.5])]
 
 
 def as_json(value: Any) -> Response:
     """Return JSON values as a response, without validation; any label text can be sent."""
-    content = json.dumps(value, separators=(",", ":")).encode("ascii")
-    return Response(content, media_type="application/json")
+    return Response(to_json(value), media_type="application/json")
+
+
+def to_json(value: Any) -> bytes:
+    """Encode JSON values; ASCII, which can hold any text."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 class Strict(BaseModel):
@@ -31,7 +36,10 @@ class PredictRequest(Strict):
     """Texts to label."""
 
     texts: list[str] | str = Field(examples=[["some text"]], description="One text or several.")
-    k: int = Field(5, ge=1, description="Labels per text at most.")
+    k: int | None = Field(
+        None, ge=1, description="Labels per text at most: 5 by default, 20 with a threshold."
+    )
+    model: ModelName | None = Field(None, description="By default the active one; see /v1/models.")
     head: Head | None = Field(None, description="By default the best one; see /v1/info.")
     threshold: Probability | Literal["auto", "groups"] | None = Field(
         None,
@@ -51,6 +59,9 @@ class Label(BaseModel):
     text: str
     score: float
     count: int = Field(description="Training texts that have it; 0 for a label added since.")
+    scores: dict[str, float] | None = Field(
+        None, description="With explain, for the ensemble: the score of each scorer."
+    )
     contributions: dict[str, float] | None = Field(
         None,
         description="With explain: by scorer, its part of the score before calibration; for "
@@ -83,6 +94,7 @@ class PredictResponse(BaseModel):
 
     predictions: list[Prediction]
     head: str
+    name: str = Field(description="Of the served model; see /v1/models.")
     model: str
     revision: int = Field(description="Changes granted when the texts were ranked.")
 
@@ -174,6 +186,7 @@ class InfoResponse(BaseModel):
     """The served run and its limits."""
 
     umpteen: str
+    name: str = Field(description="Of the model, for the field model of a request.")
     run: str
     model: str
     heads: list[str]
@@ -185,7 +198,10 @@ class InfoResponse(BaseModel):
     revision: int = Field(description="Changes granted so far.")
     ensemble: EnsembleInfo | None = Field(description="None where no ensemble was fitted.")
     changes: str = Field(description="Empty if changes are possible; otherwise why not.")
-    limits: dict[str, int | float]
+    limits: dict[str, int | float] = Field(
+        description="A text costs 1 + k / labels_per_unit + characters / characters_per_unit, with "
+        "explain 0.5 + k / explained_labels_per_unit more; a request at most max_cost."
+    )
     frequencies: list[dict[str, Any]] = Field(description="Labels by number of training texts.")
     history: list[dict[str, Any]] = Field(description="Validation metrics of the training.")
     report: bool = Field(description="Whether there is a report at /report.")

@@ -24,7 +24,7 @@ Signatures = dict[str, tuple[int, int, int]]
 def backup(run: str | Path, out: str | Path, labels: LabelSet) -> int:
     """Copy a run folder as of one moment, with its store of changes.
 
-    The copy is a run of its own. To restore it, put it in place of the run. Its store is a new
+    The copy is a run of its own, which ``restore`` puts in place of the run. Its store is a new
     history, so a service that is running reads it from the start.
 
     Args:

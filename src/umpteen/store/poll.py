@@ -69,7 +69,11 @@ class Poll:
             # Of two moments the witness must be the earlier one.
             witness = read_witness(self._witness)
             header, version = self._read()
-            self._take(header, self.compare(header, witness))
+            damage = self.compare(header, witness)
+            if damage is not None and damage.kind == DamageKind.REPLACED:
+                # By a restore after the witness was read: its own witness came with it.
+                damage = self.compare(header, read_witness(self._witness))
+            self._take(header, damage)
             self._data_version = version
         except (BadStore, OSError) as error:
             self.damage = Damage(DamageKind.UNREADABLE, self._link.path, str(error))

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,10 +23,22 @@ from umpteen.files import atomic_file, leftovers
 from umpteen.store.state import StoreState
 
 FOLDER = "cache"
-FORMAT = "1"
+FORMAT = "2"
 GROWTH = 0.25
 LEFTOVER_SECONDS = 3600
 Kind = Literal["labels", "examples"]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What a cache file holds of the first n added labels or examples."""
+
+    n: int
+    arrays: dict[str, NDArray]
+    """By name, each with n rows."""
+    words: list[str]
+    """Terms that the arrays refer to."""
 
 
 class VectorCache:
@@ -36,9 +51,7 @@ class VectorCache:
     def __init__(self, run: str | Path) -> None:
         self.folder = Path(run) / FOLDER
 
-    def load(
-        self, state: StoreState, kind: Kind, model: str
-    ) -> tuple[int, dict[str, NDArray]] | None:
+    def load(self, state: StoreState, kind: Kind, model: str) -> Cached | None:
         """Load the arrays of the first n added labels or examples of a state.
 
         Args:
@@ -47,7 +60,7 @@ class VectorCache:
             model: Identifies the model and everything else the arrays depend on.
 
         Returns:
-            n and the arrays by name, each with n rows; None if there is no valid cache.
+            What was saved; None if there is no valid cache.
         """
         try:
             from safetensors import safe_open
@@ -60,12 +73,21 @@ class VectorCache:
                 if about["content"] != content_digest(state, kind, n):
                     return None
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return (n, arrays) if about["arrays"] == _arrays_digest(arrays) else None
-        except Exception:  # a damaged cache is no cache, whatever its reader raises
+            words = [str(word) for word in json.loads(about["words"])]
+            return Cached(n, arrays, words) if about["arrays"] == _checksum(arrays, words) else None
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # a damaged cache is no cache, whatever its reader raises
+            logger.warning("The cache of %s in %s is ignored: %s", kind, self.folder, error)
             return None
 
     def save(
-        self, state: StoreState, kind: Kind, model: str, arrays: Mapping[str, NDArray]
+        self,
+        state: StoreState,
+        kind: Kind,
+        model: str,
+        arrays: Mapping[str, NDArray],
+        words: Sequence[str] = (),
     ) -> bool:
         """Save arrays of the first n added labels or examples, n being their number of rows.
 
@@ -74,6 +96,7 @@ class VectorCache:
             kind: ``labels`` or ``examples``.
             model: Identifies the model and everything else the arrays depend on.
             arrays: By name, all with the same number of rows.
+            words: Terms that the arrays refer to.
 
         Returns:
             Whether they were saved.
@@ -91,7 +114,8 @@ class VectorCache:
                 "model": model,
                 "n": str(n),
                 "content": content_digest(state, kind, n),
-                "arrays": _arrays_digest(whole),
+                "words": json.dumps(list(words)),
+                "arrays": _checksum(whole, words),
             }
             self.folder.mkdir(exist_ok=True)
             file = self._file(kind, model)
@@ -99,7 +123,8 @@ class VectorCache:
                 save_file(whole, temporary, metadata=about)
             self._tidy(kind, file)
             return True
-        except Exception:  # a full disk, say; vectors are then encoded again after a restart
+        except Exception as error:  # a full disk, say; vectors are encoded again after a restart
+            logger.warning("The cache of %s in %s cannot be written: %s", kind, self.folder, error)
             return False
 
     def _tidy(self, kind: Kind, file: Path) -> None:
@@ -137,10 +162,12 @@ def _size(state: StoreState, kind: Kind) -> int:
     return len(state.examples) if kind == "examples" else len(state.added)
 
 
-def _arrays_digest(arrays: Mapping[str, NDArray]) -> str:
-    digest = hashlib.sha256()
+def _checksum(arrays: Mapping[str, NDArray], words: Sequence[str]) -> str:
+    """Return a CRC of arrays and words; hashing hundreds of megabytes would delay every start."""
+    value = zlib.crc32(json.dumps(list(words)).encode("ascii"))
     for name in sorted(arrays):
         array = arrays[name]
-        digest.update(f"{name}{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
-    return digest.hexdigest()
+        value = zlib.crc32(f"{name}{array.dtype.str}{array.shape}".encode(), value)
+        if array.size:
+            value = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, value)
+    return f"{value:08x}"

@@ -17,6 +17,13 @@ from umpteen.store.schema import BadStore, Header, check_tables, create_tables, 
 from umpteen.store.witness import Witness, advance_witness, create_witness, read_witness
 from umpteen.store.writing import Planner, write_change
 
+ATTEMPTS = 5
+"""To write a change while the run is replaced."""
+
+
+class _Replaced(sqlite3.OperationalError):
+    """Another file is at the path; nothing was written."""
+
 
 class Writer:
     """The writing side of a store.
@@ -55,7 +62,7 @@ class Writer:
         """
         with self._link.lock:
             try:
-                header, count = self._transact(plan, who)
+                header, count = self._transact_again(plan, who)
             except sqlite3.Error as error:
                 raise self._translated(error) from error
             except OSError as error:
@@ -68,6 +75,15 @@ class Writer:
         """Close the connection."""
         with self._link.lock:
             self._link.close()
+
+    def _transact_again(self, plan: Planner, who: str) -> tuple[Header, int]:
+        """Write a change; start over if the run was replaced before it was committed."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._transact(plan, who)
+            except _Replaced:
+                continue
+        return self._transact(plan, who)
 
     def _transact(self, plan: Planner, who: str) -> tuple[Header, int]:
         # Read before the transaction: the store must hold what was granted before it began.
@@ -82,7 +98,7 @@ class Writer:
         connection.execute("BEGIN IMMEDIATE")
         try:
             if self._link.get()[0] is not connection:
-                raise sqlite3.OperationalError("the file was replaced during the change")
+                raise _Replaced("the file was replaced during the change")
             header = self._header(connection, witness)
             change = plan(connection, header)
             if not change.touched:
@@ -101,6 +117,9 @@ class Writer:
         except BadStore as error:
             raise damaged(Damage(DamageKind.UNREADABLE, self._path, str(error))) from error
         damage = self._poll.compare(header, witness)
+        if damage is not None and damage.kind == DamageKind.REPLACED:
+            # By a restore after the witness was read: its own witness came with it.
+            damage = self._poll.compare(header, read_witness(self._witness))
         if damage is not None:
             raise damaged(damage)
         if header is None:

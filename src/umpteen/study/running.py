@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import umpteen
-from umpteen.build import load_config, resolve_open_settings
 from umpteen.compute.threads import cpu_threads
+from umpteen.config.loading import load_config
 from umpteen.data.augment import AUGMENTATIONS
 from umpteen.data.augment.rows import row_count
 from umpteen.data.dataset import Dataset
@@ -28,9 +28,10 @@ from umpteen.errors import RunError, UmpteenError
 from umpteen.evaluation import evaluate
 from umpteen.files import digest, read_json, write_json
 from umpteen.report.history import read_history
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.study.definition import Run, Source, Study
 from umpteen.training.reporters import Reporter
+from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
 from umpteen.types import Log
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks, Shards
 from umpteen.compute.grad_cache import Side, cached_vectors
-from umpteen.compute.label_blocks import streamed_loss, streamed_update
-from umpteen.compute.label_products import ApplyBlock
 from umpteen.compute.precision import at_least_float32, autocast
-from umpteen.compute.sharding import ONE_RANK, Ranks, Shards
+from umpteen.compute.streaming.label_blocks import streamed_loss, streamed_update
+from umpteen.compute.streaming.label_products import ApplyBlock
 from umpteen.data.pool import Pool
 from umpteen.data.tokens import TokenStore
 from umpteen.model.model import Model

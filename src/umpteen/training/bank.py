@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from umpteen.compute.label_blocks import Fresh, streamed_loss
+from umpteen.compute.distributed.sharding import ONE_RANK, LabelShard, Ranks, Shards
 from umpteen.compute.precision import at_least_float32, autocast
-from umpteen.compute.sharding import ONE_RANK, LabelShard, Ranks, Shards
+from umpteen.compute.streaming.label_blocks import Fresh, streamed_loss
 from umpteen.data.tokens import TokenStore
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model

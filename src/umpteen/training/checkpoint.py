@@ -7,6 +7,8 @@ and its moments in whole, and each takes its own rows of it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import shutil
 from dataclasses import asdict
@@ -18,9 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from umpteen.compute.sharding import ONE_RANK, Ranks
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.errors import RunError
-from umpteen.files import atomic_folder, digest, read_json, write_json
+from umpteen.files import LOAD_ERRORS, atomic_folder, digest, read_json, write_json
 from umpteen.training.loop import Loop, Position
 from umpteen.training.refresh import Refreshed
 
@@ -82,7 +84,7 @@ class Checkpoints:
                 "refresh": self._refresh_digests,
                 "digests": {name: digest(temporary / name) for name in names},
             }
-            write_json(temporary / STATE, state)
+            write_json(temporary / STATE, {**state, "digest": _state_digest(state)})
         self.last_good = folder
         self._forget_others(folder)
         return folder
@@ -148,6 +150,8 @@ class Checkpoints:
     ) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], Refreshed | None]:
         state = read_json(folder / STATE, error=RunError)
         try:
+            if state.pop("digest") != _state_digest(state):
+                raise RunError(f"{folder / STATE} is damaged: its checksum is another one")
             for name, expected in state["digests"].items():
                 if digest(folder / name) != expected:
                     raise RunError(f"{folder / name} is damaged: its checksum is another one")
@@ -156,7 +160,7 @@ class Checkpoints:
             if refresh_epoch >= 0:
                 refreshed = Refreshed.load(self._refresh_folder(refresh_epoch), state["refresh"])
             return state, load_file(folder / WEIGHTS), load_file(folder / MOMENTS), refreshed
-        except (OSError, SafetensorError, KeyError, TypeError, AttributeError) as error:
+        except (*LOAD_ERRORS, SafetensorError) as error:
             raise RunError(f"{folder} is damaged: {error}") from error
 
     def _all(self) -> list[Path]:
@@ -255,6 +259,11 @@ class Checkpoints:
                 for name, value in state.items():
                     if isinstance(value, Tensor) and not value.is_floating_point():
                         loaded[index][name] = loaded[index][name].to(value.dtype)
+
+
+def _state_digest(state: dict[str, Any]) -> str:
+    """Return the SHA-256 of a state, the same before it is written and after it is read."""
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def _table_index(loop: Loop, optimizer: torch.optim.Optimizer) -> int | None:

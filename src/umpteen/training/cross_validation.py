@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.config import RunConfig
+from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.predictor import Predictor
 from umpteen.ranking.storage import StoredEnsemble
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.training.ensemble_validation import Collected, Judge, collect, joined
+from umpteen.training.fit_time import FitTime
 from umpteen.training.session import Session
 
 FOLDS = 5
@@ -32,9 +33,10 @@ def cross_validate(
     *,
     cache: Path,
     device: str,
-    seconds: float,
+    limit: FitTime,
     fit_fold: FitFold,
     log: Callable[[str], None],
+    fold_seconds: float = 0.0,
 ) -> tuple[Collected, Judge] | None:
     """Collect candidates of training texts from models that were not trained on them.
 
@@ -43,10 +45,11 @@ def cross_validate(
         settings: The run's.
         cache: Where token stores are kept.
         device: Where to train.
-        seconds: No further fold is started when it would end after this long.
+        limit: No further fold is started when it would end after it.
         fit_fold: From a run folder, its predictor and the fold's data to the predictor with
             retrievers and the stored ensemble.
         log: Called with progress lines.
+        fold_seconds: How long the first fold will take.
 
     Returns:
         Candidates and the texts they belong to; None where there are too few texts or no time.
@@ -61,11 +64,18 @@ def cross_validate(
         ensemble=dataclasses.replace(settings.ensemble, enabled="off"),
     )
     order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
+    if not limit.allows(fold_seconds):
+        log(
+            f"Cross-validation left out: a fold takes about {fold_seconds:.0f} s and "
+            f"{limit.left():.0f} s are left; the ensemble has prior weights"
+        )
+        return None
     log(f"Cross-validating the ensemble on {len(labelled):,} texts in {FOLDS} folds")
-    started, parts, rows = time.monotonic(), [], []
+    parts: list[Collected] = []
+    rows: list[NDArray[np.int64]] = []
+    started = time.monotonic()
     for fold in range(FOLDS):
-        spent = time.monotonic() - started
-        if fold and spent + spent / fold > seconds:
+        if fold and (time.monotonic() - started) / fold > limit.left():
             log(f"Time is up after {fold} of {FOLDS} folds")
             break
         own = np.sort(order[fold::FOLDS])

@@ -45,6 +45,10 @@ class Judge:
         """(N, L) positives without filter pairs."""
         return self.split.filtered_targets()
 
+    def first(self, n: int) -> Judge:
+        """Return the judge with the first n texts."""
+        return replace(self, split=self.split.select(np.arange(min(n, len(self.split)))))
+
     def __call__(self, top: TopK, metrics: tuple[str, ...] = VARIANT_METRICS) -> dict[str, float]:
         """Compute metrics in percent."""
         report = score(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from umpteen.config import RunConfig
+from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset, Split
 from umpteen.errors import RunError
 from umpteen.files import read_json
@@ -18,6 +19,7 @@ from umpteen.predictor import Predictor
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
 from umpteen.ranking.evidence import similarity_floor
+from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.ranking.prior import prior_calibration, prior_weights
 from umpteen.ranking.retriever_specs import retrievers_of
 from umpteen.ranking.retrievers.base import FitContext, Retriever
@@ -29,14 +31,24 @@ from umpteen.ranking.variant_fitting import ValidationCandidates, fit_variant, p
 from umpteen.ranking.variants import VARIANT_METRICS, Variant, choose_variant, scorer_combinations
 from umpteen.ranking.variants import Propensity as LabelPropensity
 from umpteen.registry import resolve
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.training.cross_validation import cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
+from umpteen.training.fit_time import FitTime, readable_rows
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
+from umpteen.training.time_budget import FOLD_SHARE
 from umpteen.types import Log, TopK
 
 LEARNING_SHARE = 0.6
 """Of the seconds of the whole fit, for what retrievers learn."""
+FOLDED_SHARE = 0.25
+"""The same in a cross-validation, where the retrievers of folds are fitted too."""
+READING_SHARE = 0.4
+"""Of the time for retrievers, for reading texts."""
+FITTING_SHARE = 0.4
+"""Of the time left, for fitting weights to validation texts."""
+TRIED_TEXTS = 32
+"""Validation texts that the time of retrieval is measured on."""
 EXAMPLES_SEED = 0x3E3
 PRIOR_TEXTS = 500
 """Training texts that the similarity floor is taken from without validation texts."""
@@ -51,6 +63,8 @@ def fit_ensemble_of_run(
     log: Log,
     again: bool = False,
     cache: Path | None = None,
+    until: float | None = None,
+    training_seconds: float = 0.0,
 ) -> EnsembleModel | None:
     """Fit the ensemble of a run and write it into its folder.
 
@@ -66,6 +80,9 @@ def fit_ensemble_of_run(
         log: Called with progress lines.
         again: Fit again where there is one already, or where settings switch it off.
         cache: Where token stores are kept; by default the user's cache folder.
+        until: When it must be done, in ``time.monotonic``; parts are then reduced or left out. By
+            default ``ensemble.seconds`` from now, as a limit of what is learned.
+        training_seconds: How long the run's own model took to train.
 
     Returns:
         What was fitted, or None where nothing was.
@@ -75,39 +92,57 @@ def fit_ensemble_of_run(
     started = time.monotonic()
     dataset = training_splits(with_configured_propensity(data, settings), settings)
     predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
-    predictor, stored = with_retrievers(folder, predictor, dataset, settings, log=log)
+    limit = FitTime(until or started + settings.ensemble.seconds, strict=until is not None)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
+    validated = judge is not None and _labelled(judge) >= settings.ensemble.min_queries
+    share = LEARNING_SHARE if validated or not limit.strict else FOLDED_SHARE
+    own_time = limit.part(share)
+    predictor, stored = with_retrievers(
+        folder, predictor, dataset, settings, limit=own_time, log=log
+    )
+    took = time.monotonic() - started
     found: tuple[Collected, Judge] | None = None
-    if judge is not None and _labelled(judge) >= settings.ensemble.min_queries:
-        found = collect(predictor, stored, judge), judge
+    if not limit.allows(1.0):
+        log("No time to fit weights: the ensemble has prior weights")
+    elif judge is not None and validated:
+        found = _collect_in_time(predictor, stored, judge, limit, log)
     else:
         found = cross_validate(
             _whole(dataset),
             settings,
             cache=cache or default_cache(),
             device=device,
-            seconds=settings.ensemble.seconds,
+            limit=limit.part(1.0 - FITTING_SHARE) if limit.strict else limit,
+            fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
             fit_fold=lambda place, own, part: with_retrievers(
-                place, own, part, settings, log=_silent
+                place, own, part, settings, limit=_again(own_time, started), log=_silent
             ),
             log=log,
         )
     if found is not None:
-        seconds = settings.ensemble.seconds - (time.monotonic() - started)
-        model = fit_variants(*found, settings=settings, seconds=seconds, log=log)
+        model = fit_variants(*found, settings=settings, seconds=limit.left(), log=log)
         # Cross-validation fits on the models of folds; the weights are for the run's own model.
         own = stored.model
         model = replace(model, model=own.model, propensity=own.propensity)
         # Folds of a cross-validation are fitted with models and counts of their own.
         model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
         stored = replace(stored, model=model)
+    elif limit.strict:
+        why = "nothing: there was too little time, so it has prior weights"
+        stored = replace(stored, model=replace(stored.model, fitted_on=why))
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)
     return stored.model
 
 
 def with_retrievers(
-    folder: RunFolder, predictor: Predictor, dataset: Dataset, settings: RunConfig, *, log: Log
+    folder: RunFolder,
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: RunConfig,
+    *,
+    limit: FitTime,
+    log: Log,
 ) -> tuple[Predictor, StoredEnsemble]:
     """Fit the retrievers and combine them with prior weights.
 
@@ -116,12 +151,15 @@ def with_retrievers(
         predictor: Its model.
         dataset: Its data; the train split is used.
         settings: The run's.
+        limit: Time for it.
         log: Called with progress lines.
 
     Returns:
         The predictor with this ensemble, and the ensemble.
     """
-    retrievers, examples = fit_retrievers(predictor, dataset["train"], settings, log=log)
+    retrievers, examples = fit_retrievers(
+        predictor, dataset["train"], settings, limit=limit, log=log
+    )
     index = None if examples is None else index_examples(_comparable(predictor, examples))
     model = _prior_model(folder, retrievers, dataset)
     stored = StoredEnsemble(model, retrievers, examples, index, dataset.label_counts)
@@ -134,7 +172,7 @@ def with_retrievers(
 
 
 def fit_retrievers(
-    predictor: Predictor, train: Split, settings: RunConfig, *, log: Log
+    predictor: Predictor, train: Split, settings: RunConfig, *, limit: FitTime, log: Log
 ) -> tuple[dict[str, Retriever], TrainedExamples | None]:
     """Learn what retrievers need, and store the training texts.
 
@@ -142,12 +180,15 @@ def fit_retrievers(
         predictor: The trained model.
         train: The training texts, without those held out.
         settings: The run's.
+        limit: Time for it; where it is strict, texts are left out that cannot be read in time.
         log: Called with progress lines.
 
     Returns:
         Name to retriever, and the stored examples where the settings want them.
     """
     which = predictor.text_config.text
+    if limit.strict:
+        train = _readable(predictor, train, settings, limit, log)
     texts = train.texts(which)
     targets = ones_like(train.filtered_targets())
     context = FitContext(
@@ -157,10 +198,11 @@ def fit_retrievers(
         train.filters,
         predictor.label_vectors,
         predictor.encoder.device,
-        LEARNING_SHARE * settings.ensemble.seconds,
+        limit.left() if limit.strict else LEARNING_SHARE * settings.ensemble.seconds,
         settings.seed,
         log,
         stores_examples=settings.examples.kept != "none",
+        until=limit.until if limit.strict else math.inf,
         lexical=settings.ensemble.lexical,
     )
     if context.lexical:
@@ -216,12 +258,15 @@ def fit_variants(
     )
     variants: list[Variant] = []
     combinations = scorer_combinations(found.names)
+    longest = 0.0
     for scorers in combinations:
-        if variants and time.monotonic() - started > seconds:
+        began = time.monotonic()
+        if variants and began - started + longest > seconds:
             log(f"Time is up after {len(variants)} of {len(combinations)} variants")
             break
         own = retrievers_of(scorers, found.names)
         variants.append(fit_variant(data, own, settings.ensemble.tail_boost))
+        longest = max(longest, time.monotonic() - began)
         log(f"{', '.join(scorers)}: {_in_words(variants[-1].validation)}")
     values = [variant.validation for variant in variants]
     best = choose_variant(values, judge(found.plain), n)
@@ -230,6 +275,45 @@ def fit_variants(
         variants=(variants[best], *variants[:best], *variants[best + 1 :]),
         fitted_on=f"{n:,} validation texts, cross-fitted",
     )
+
+
+def _readable(
+    predictor: Predictor, train: Split, settings: RunConfig, limit: FitTime, log: Log
+) -> Split:
+    """Return the training texts that can be read in time."""
+    texts = train.texts(predictor.text_config.text)
+
+    def read(some: list[str]) -> None:
+        predictor.vectors(some)
+        if settings.ensemble.lexical:
+            Vectorizer.fit(some).transform(some)
+
+    seconds = READING_SHARE * limit.left()
+    rows = readable_rows(texts, read, seconds=seconds, seed=settings.seed)
+    if len(rows) == len(texts):
+        return train
+    log(f"Fitting the ensemble on {len(rows):,} of {len(texts):,} texts, to stay within the time")
+    return train.select(rows)
+
+
+def _collect_in_time(
+    predictor: Predictor, stored: StoredEnsemble, judge: Judge, limit: FitTime, log: Log
+) -> tuple[Collected, Judge]:
+    """Collect the candidates of validation texts, of as many as there is time for."""
+    if limit.strict and len(judge.split) > TRIED_TEXTS:
+        started = time.monotonic()
+        collect(predictor, stored, judge.first(TRIED_TEXTS))
+        each = (time.monotonic() - started) / TRIED_TEXTS
+        fitting = int((1.0 - FITTING_SHARE) * limit.left() / max(1e-9, each))
+        if fitting < len(judge.split):
+            judge = judge.first(max(fitting, 4 * TRIED_TEXTS))
+            log(f"Fitting on {len(judge.split):,} validation texts, to stay within the time")
+    return collect(predictor, stored, judge), judge
+
+
+def _again(limit: FitTime, started: float) -> FitTime:
+    """Return the same time once more, from now on."""
+    return FitTime(time.monotonic() + limit.until - started, limit.strict)
 
 
 def _whole(dataset: Dataset) -> Dataset:

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from umpteen.compute.row_update import RowTable, update_rows_
+from umpteen.compute.optim.row_update import RowTable, update_rows_
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch
 from umpteen.training.row_adamw import RowAdamW

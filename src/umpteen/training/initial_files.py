@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 import umpteen
-from umpteen import settings as settings_files
-from umpteen.config import RunConfig
+from umpteen.config import settings as settings_files
+from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.labels import LabelSet
 from umpteen.files import atomic_file, write_json
 from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig, save_model
-from umpteen.runs import UNTRAINED, RunFolder
+from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.training.prepare import Prepared
+from umpteen.training.resolve import ResolvedConfig
 
 N_EXAMPLES = 1000
 
 
 def write_config(
     folder: RunFolder,
-    settings: RunConfig,
+    resolved: ResolvedConfig,
     data: Dataset,
     *,
     device: torch.device,
     fingerprint: str | None = None,
-    chosen: Sequence[str] = (),
 ) -> None:
     """Write the settings as resolved, with versions, fingerprints and the reasons of a choice."""
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -47,8 +46,9 @@ def write_config(
                 "n_train": len(data["train"]) if "train" in data else 0,
             },
             "labels": data.labels.fingerprint,
-            "chosen": list(chosen),
-            "config": settings_files.to_json(settings),
+            "minutes": resolved.minutes,
+            "chosen": list(resolved.reasons),
+            "config": settings_files.to_json(resolved.config),
         },
     )
 

@@ -1,4 +1,4 @@
-"""The label vectors that training starts from: those of the labels' texts, or their log-odds."""
+"""The label vectors that training starts from: of the labels' texts, random, or log-odds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from umpteen.compute.sharding import ONE_RANK, Ranks
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.data.tokens import TokenStore
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
 from umpteen.training.prepare import Prepared
 from umpteen.types import Ragged
 
+LABELS_AT_ONCE = 1 << 16
+DEVIATION = 0.02
 BIAS = 4.0
 """Length of the head's first bias: about that of the encoders' vectors, so neither drowns."""
 
@@ -63,6 +65,25 @@ def init_from_texts_(
     model.train(was_training)
 
 
+def init_at_random_(model: Model, *, seed: int, ranks: Ranks = ONE_RANK) -> None:
+    """Draw each label's vector from a normal distribution, as Renee's code does.
+
+    Each label has draws of its own, so that ranks start as one does.
+    """
+    assert model.label_vectors is not None
+    generator = torch.Generator().manual_seed(seed)
+    own = ranks.shard(model.n_labels)
+    table = model.label_vectors.data
+    for start in range(0, model.n_labels, LABELS_AT_ONCE):
+        stop = min(start + LABELS_AT_ONCE, model.n_labels)
+        drawn = torch.randn(stop - start, model.dim, generator=generator) * DEVIATION
+        first, last = max(start, own.start), min(stop, own.stop)
+        if first < last:
+            table[first - own.start : last - own.start] = drawn[first - start : last - start].to(
+                table
+            )
+
+
 def init_from_odds_(model: Model, data: Prepared) -> None:
     """Give every label one vector, such that scores start near a label's log-odds.
 
@@ -76,6 +97,7 @@ def init_from_odds_(model: Model, data: Prepared) -> None:
     targets = data.train.filtered_targets()
     share = max(targets.nnz, 1) / (targets.shape[0] * targets.shape[1])
     odds = math.log(share / (1 - share)) if share < 1 else 0.0
+    assert model.classifier_head.linear is not None
     bias = model.classifier_head.linear.bias.data
     bias.fill_(BIAS / math.sqrt(len(bias)))
     scale = model.scale("classifier").item()

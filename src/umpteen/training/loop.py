@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.compute.gradient_sums import sum_gradients_
-from umpteen.compute.sharding import ONE_RANK, Ranks
+from umpteen.compute.distributed.gradient_sums import sum_gradients_
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.data.samplers import clustered_batches, coarser, shuffled_batches, step_seed
 from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
@@ -161,6 +161,8 @@ class Loop:
     seed: int
     fall: str = "cosine"
     """How rates fall to zero after the warm-up."""
+    max_steps: int = 0
+    """Where the run ends, in the midst of an epoch; 0 for all epochs."""
     ranks: Ranks = ONE_RANK
     position: Position = field(default_factory=Position)
     refreshed: Refreshed | None = None
@@ -233,16 +235,46 @@ class Loop:
         self.model.train()
         batches = self.maker.make_ahead(batch_rows, start=at.batch, first_step=at.step)
         for batch in batches if self.host is None else self.host.ahead(batches):
-            done = at.epoch - self.first_epoch + (at.batch + 1) / len(batch_rows)
-            progress = done / (self.n_epochs - self.first_epoch)
+            progress = self._progress(len(batch_rows))
             self._step(batch, schedule(progress, self.warmup, self.fall))
             at.step += 1
             at.batch += 1
+            if self._ended():
+                break
             if at.batch < len(batch_rows):
                 yield Tick(self.watch.arrived(), epoch_done=False)
-        at.epoch += 1
+        # The last epoch may be cut short; it counts as done.
+        at.epoch = self.n_epochs if self._ended() else at.epoch + 1
         at.batch = 0
         yield Tick(self.watch.drain(), epoch_done=True)
+
+    def _ended(self) -> bool:
+        return bool(self.max_steps) and self.position.step >= self.max_steps
+
+    def _progress(self, n_batches: int) -> float:
+        """Return the share of the run that is done after the next step."""
+        at = self.position
+        if self.max_steps:
+            return min(1.0, (at.step + 1) / self.max_steps)
+        done = at.epoch - self.first_epoch + (at.batch + 1) / n_batches
+        return done / (self.n_epochs - self.first_epoch)
+
+    def end_after(self, steps: int) -> None:
+        """End the run after this many steps in all, in the epoch under way or a later one."""
+        at, left = self.position, steps - self.position.step
+        self.max_steps = steps
+        if not left and not at.batch:
+            self.n_epochs = at.epoch
+            return
+        n_batches = self.n_batches or len(self.batch_rows())
+        further = max(0, left - (n_batches - at.batch))
+        self.n_epochs = at.epoch + 1 + math.ceil(further / n_batches)
+
+    def last_step(self) -> int:
+        """Return the step the run ends with, where later epochs have as many as this one."""
+        at, n_batches = self.position, self.n_batches or len(self.batch_rows())
+        last = at.step + (self.n_epochs - at.epoch) * n_batches - at.batch
+        return min(last, self.max_steps) if self.max_steps else last
 
     def _refresh_due(self) -> bool:
         at = self.position

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from umpteen.compute.sharding import Ranks
+from umpteen.compute.distributed.sharding import Ranks
 from umpteen.model.model import Model
 from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.refresh import Refreshed

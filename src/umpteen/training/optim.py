@@ -7,13 +7,16 @@ import math
 import torch
 from torch import nn
 
-from umpteen.compute.label_products import ApplyBlock, BlockGradient
+from umpteen.compute.streaming.label_products import ApplyBlock, BlockGradient
 from umpteen.model.model import Model
 from umpteen.training.row_adamw import ROWS_AT_ONCE, RowAdamW
+from umpteen.training.row_sgd import RowSGD
 
 
 class Optimizers:
     """AdamW for dense weights and row-wise AdamW for tables, under one schedule.
+
+    Label vectors may have SGD instead.
 
     Weights that take no gradient (a frozen encoder's) are left out.
 
@@ -23,6 +26,9 @@ class Optimizers:
         lr_heads: Of the heads and temperatures.
         lr_labels: Of the label vectors.
         weight_decay: On everything but biases, norms and temperatures.
+        label_optimizer: ``adamw`` or ``sgd`` for the label vectors.
+        label_weight_decay: On the label vectors, where it differs.
+        batch_size: Queries per batch, which ``sgd`` multiplies the gradient of their mean with.
         label_moments: Of the label vectors' optimizer, ``fp32`` or ``int8``.
         seed: Decides how label vectors and moments are rounded.
         first_label: The first label of this rank.
@@ -36,6 +42,9 @@ class Optimizers:
         lr_heads: float,
         lr_labels: float,
         weight_decay: float,
+        label_optimizer: str = "adamw",
+        label_weight_decay: float | None = None,
+        batch_size: int = 1,
         label_moments: str = "fp32",
         seed: int = 0,
         first_label: int = 0,
@@ -52,33 +61,43 @@ class Optimizers:
         self.labels = model.label_vectors
         # One pass over each weight instead of a dozen, on a CPU as well.
         self.dense = torch.optim.AdamW(dense, fused=True) if dense else None
+        label_decay = weight_decay if label_weight_decay is None else label_weight_decay
         labels = {
             "lr": lr_labels,
+            "weight_decay": label_decay,
             "moments": label_moments,
             # A pool names each label once, but neighbours are those of several.
             "unique_rows": not model.neighbours,
             "seed": seed,
             "first_row": first_label,
         }
+        # Token weights are scalars around 0 in the exponent; decay would pull them to 1.
         rows = [
-            {
-                "params": [p],
-                **(labels if p is model.label_vectors else {"lr": lr_encoder}),
-                # Token weights are scalars around 0 in the exponent; decay would pull them to 1.
-                "weight_decay": weight_decay if p.shape[1] > 1 else 0.0,
-            }
+            {"params": [p], "lr": lr_encoder, "weight_decay": weight_decay * (p.shape[1] > 1)}
+            if p is not model.label_vectors
+            else {"params": [p], **labels}
             for p in model.row_parameters()
-            if p.requires_grad
+            if p.requires_grad and not (label_optimizer == "sgd" and p is model.label_vectors)
         ]
         self.rows = RowAdamW(rows) if rows else None
+        self.sgd = None
+        if label_optimizer == "sgd" and self.labels is not None and self.labels.requires_grad:
+            self.sgd = RowSGD(
+                [self.labels],
+                lr=lr_labels,
+                weight_decay=label_decay,
+                scale=batch_size,
+                unique_rows=True,
+            )
         for optimizer in self.all:
             for group in optimizer.param_groups:
                 group["base_lr"] = group["lr"]
 
     @property
     def all(self) -> list[torch.optim.Optimizer]:
-        """Both optimizers, where there are two."""
-        return [optimizer for optimizer in (self.dense, self.rows) if optimizer is not None]
+        """The optimizers that have something to train."""
+        three = (self.dense, self.rows, self.sgd)
+        return [optimizer for optimizer in three if optimizer is not None]
 
     def set_rates(self, factor: float) -> None:
         """Make every learning rate ``factor`` times what it was set to."""
@@ -91,9 +110,10 @@ class Optimizers:
 
         Equals ``step`` with a gradient of all labels. It is never clipped, as tables are not.
         """
-        assert self.rows is not None
         assert self.labels is not None
-        return step_in_blocks(self.rows, self.labels)
+        optimizer = self.rows if self.sgd is None else self.sgd
+        assert optimizer is not None
+        return step_in_blocks(optimizer, self.labels)
 
     def step(self, factor: float, *, clip_norm: float) -> None:
         """Update every weight at ``factor`` times its learning rate, then drop the gradients."""
@@ -106,7 +126,7 @@ class Optimizers:
             optimizer.zero_grad(set_to_none=True)
 
 
-def step_in_blocks(optimizer: RowAdamW, table: nn.Parameter) -> ApplyBlock:
+def step_in_blocks(optimizer: RowAdamW | RowSGD, table: nn.Parameter) -> ApplyBlock:
     """Begin a table's next step, whose gradient comes in blocks; each updates its rows at once."""
     optimizer.next_step(table)
     kind = torch.promote_types(table.dtype, torch.float32)

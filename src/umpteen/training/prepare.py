@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.config import RunConfig
+from umpteen.config.schema import RunConfig
 from umpteen.data.augment.graph import GraphOptions, throttled
 from umpteen.data.augment.rows import Augmented, augment
 from umpteen.data.augment.synonyms import replace_words
@@ -126,7 +126,14 @@ def prepare(
 
     def store(texts: list[str], what: str) -> TokenStore:
         log(f"Tokenizing {len(texts):,} {what}")
-        return tokenize(texts, tokenizer, max_tokens=kept, folder=cache)
+        progress = throttled(log, f"Tokenizing {what}", seconds=4.0)
+        made = tokenize(texts, tokenizer, max_tokens=kept, folder=cache, progress=progress)
+        if made.n_cut:
+            log(
+                f"{made.n_cut:,} of {len(texts):,} {what} are longer than {kept} tokens; the "
+                f"encoder reads the first {kept}"
+            )
+        return made
 
     queries = store(train.texts(which), "training texts")
     labels = store(dataset.labels.encoder_texts(which), "label texts")

@@ -71,7 +71,7 @@ class Refresher:
     cluster_size: Callable[[int], int]
     """Queries per cluster by epoch."""
     negatives_kept: int
-    """Hard negatives kept per query: those drawn in a step times the epochs until the next."""
+    """Hard negatives kept per query (``pool.shortlist_size``)."""
     seed: int
     precision: str
     tell_labels: Callable[[torch.Tensor], None] | None = None

@@ -8,9 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from umpteen.errors import ConfigError
+from umpteen.escape import escape_controls
 from umpteen.extras import require
 from umpteen.files import atomic_file
+from umpteen.registry import resolve
+from umpteen.run_folder import RunFolder
 from umpteen.training.loop import StepInfo
+
+METHODS = ("log", "start", "step", "validation", "close")
 
 
 class Reporter(Protocol):
@@ -51,6 +57,32 @@ class Silent:
         """Do nothing."""
 
 
+def named_reporter(name: str, run: Path) -> Reporter:
+    """Return a reporter by the name of its class.
+
+    Args:
+        name: ``package.module:Name``.
+        run: The run folder, its only argument.
+
+    Raises:
+        ConfigError: If it cannot be imported or made, or lacks a method of ``Reporter``.
+    """
+    if ":" not in name:
+        raise ConfigError(f"reporter {name!r} is no name of a class; give package.module:Name")
+    kind = resolve({}, name, kind="reporter")
+    try:
+        reporter: Reporter = kind(run)
+    except Exception as error:  # code of others
+        raise ConfigError(f"reporter {name!r} could not be made: {error}") from error
+    missing = [each for each in METHODS if not callable(getattr(reporter, each, None))]
+    if missing:
+        raise ConfigError(
+            f"reporter {name!r} has no method {missing[0]}; inherit from "
+            "umpteen.training.reporters.Silent"
+        )
+    return reporter
+
+
 class StepLog(Silent):
     """``steps.jsonl``: one line per step.
 
@@ -89,6 +121,32 @@ class StepLog(Silent):
         self._file.close()
 
 
+class LogFile(Silent):
+    """``log.txt``: progress lines with the time of day, added to what is there.
+
+    Args:
+        folder: The run.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def log(self, text: str) -> None:
+        """Add a line."""
+        self._folder.write_log(text)
+
+    def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
+        """Add the metrics of the head that counts."""
+        self.log(validation_line(epoch, metrics, best=best))
+
+
+def validation_line(epoch: int, metrics: dict[str, Any], *, best: bool) -> str:
+    """Return the metrics of the head that counts, in one line."""
+    head, values = list(metrics.items())[-1]
+    numbers = "  ".join(f"{name} {value:5.2f}" for name, value in values.items())
+    return f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}"
+
+
 class Terminal(Silent):
     """A progress bar with loss, pool, positives, speed and time left; validations above it."""
 
@@ -123,6 +181,7 @@ class Terminal(Silent):
 
     def log(self, text: str) -> None:
         """Print a line above the progress bar."""
+        text = escape_controls(text, keep="\n\t")
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def start(self, n_epochs: int, epoch: float) -> None:
@@ -158,9 +217,7 @@ class Terminal(Silent):
 
     def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
         """Print the head that counts."""
-        head, values = list(metrics.items())[-1]
-        numbers = "  ".join(f"{name} {value:5.2f}" for name, value in values.items())
-        self.log(f"epoch {epoch:>3}  {head}  {numbers}{'  best so far' if best else ''}")
+        self.log(validation_line(epoch, metrics, best=best))
 
     def close(self) -> None:
         """Take the bar away."""

@@ -1,4 +1,4 @@
-"""The settings of a run that names no preset: the rules of ``choosing/`` applied to its data."""
+"""Resolve the settings of a run: preset, defaults that follow from the data, open settings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from umpteen.build import DEFAULT_PRESET, is_frugal, load_config, resolve_open_settings
-from umpteen.choosing.choice import choose
-from umpteen.choosing.facts import Facts, measure_facts
-from umpteen.config import EncoderConfig, RunConfig
+from umpteen.config.data_profile import DataProfile, profile_data
+from umpteen.config.defaults import choose
+from umpteen.config.loading import DEFAULT_PRESET, load_config
+from umpteen.config.schema import EncoderConfig, RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
+from umpteen.model.frugal.token_vectors import has_token_vectors, load_token_vectors
+from umpteen.model.sentence_folder import read_sentence_folder
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
-from umpteen.training.throughput import Throughput, within_budget
+from umpteen.training.factories import text_options
+from umpteen.training.throughput import Throughput
+from umpteen.training.time_budget import within_budget
 
 ENSEMBLE_SHARE = 0.2
 """Share of a time budget for fitting the ensemble."""
 ONE_VS_REST_SHARE = 0.4
 """The same where labels have enough texts for one-vs-rest classifiers."""
+
+LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
+"""Encoder and heads, where the config leaves them open."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,20 @@ class ResolvedConfig:
     reasons: tuple[str, ...] = ()
     user_keys: frozenset[str] = frozenset()
     """Keys the user has set, which nothing may change."""
+    minutes: float | None = None
+    """The time budget, where there is one."""
 
     def within(self, throughput: Throughput, *, minutes: float, spent: float) -> ResolvedConfig:
-        """Limit the epochs to a time budget; see ``throughput.within_budget``."""
+        """Limit epochs or steps to a time budget; see ``time_budget.within_budget``."""
         config, reason = within_budget(
-            self.config, throughput, minutes=minutes, spent=spent, user_keys=self.user_keys
+            self.config,
+            throughput,
+            minutes=minutes,
+            spent=spent,
+            user_keys=self.user_keys,
+            cross_validated=not throughput.validation,
         )
-        return ResolvedConfig(config, (*self.reasons, reason), self.user_keys)
+        return dataclasses.replace(self, config=config, reasons=(*self.reasons, reason))
 
 
 def resolve_config(
@@ -74,7 +88,7 @@ def resolve_config(
     if config is None:
         config = load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
     if not given and "train" in data:
-        facts = facts_of(data, config)
+        facts = profile_of(data, config)
         choice = choose(facts, overrides)
         config = load_config(choice.preset, [*choice.overrides(), *overrides])
         reasons = choice.reasons
@@ -84,10 +98,9 @@ def resolve_config(
         seconds = min(config.ensemble.seconds, share * 60 * minutes)
         ensemble = dataclasses.replace(config.ensemble, seconds=seconds)
         config = dataclasses.replace(config, ensemble=ensemble)
-        reasons += (
-            f"ensemble.seconds {seconds:.0f}: {share:.0%} of the {minutes:g} minutes at most",
-        )
-    return ResolvedConfig(config, reasons, user_keys)
+        if "train.epochs" in user_keys:  # else the time is planned, and said, as a whole
+            reasons += (f"ensemble.seconds {seconds:.0f}: {share:.0%} of {60 * minutes:.0f} s",)
+    return ResolvedConfig(config, reasons, user_keys, minutes)
 
 
 def _ensemble_share(data: Dataset) -> float:
@@ -99,27 +112,59 @@ def _ensemble_share(data: Dataset) -> float:
     return ONE_VS_REST_SHARE if many else ENSEMBLE_SHARE
 
 
-def facts_of(data: Dataset, config: RunConfig) -> Facts:
+def profile_of(data: Dataset, config: RunConfig) -> DataProfile:
     """Return the facts of the data for the encoder and the texts that the settings name."""
     open_filled = resolve_open_settings(config)
     encoder = open_filled.encoder
-    return measure_facts(
+    return profile_data(
         data,
         text=config.data.text,
         tokenizer=_counting_tokenizer(encoder),
-        encoder=encoder.name if is_frugal(encoder) else "transformer",
+        encoder=encoder.name if encoder.is_frugal else "transformer",
         min_validation=0 if config.ensemble.enabled == "off" else config.ensemble.min_queries,
     )
 
 
 def _counting_tokenizer(encoder: EncoderConfig) -> Any:
     """Return the encoder's tokenizer; None where it will be learned from the data."""
-    if not is_frugal(encoder):
-        from umpteen.model.transformer import load_tokenizer
+    if not encoder.is_frugal:
+        from umpteen.model.pretrained import load_tokenizer
 
-        return load_tokenizer(encoder.name)
+        folder = read_sentence_folder(encoder.name)
+        name = encoder.name if folder is None else folder.transformer
+        return load_tokenizer(name, **text_options(encoder, folder))
     if encoder.table == "static":
         from umpteen.model.frugal.tables import load_static_table
 
         return load_static_table()[0]
-    return None
+    return None if encoder.table == "random" else load_token_vectors(encoder.table)[0]
+
+
+def resolve_open_settings(config: RunConfig) -> RunConfig:
+    """Fill in what the config leaves to the machine, to the encoder or to its kind."""
+    from umpteen.model.frugal.tables import static_table_available
+
+    encoder, data = config.encoder, config.data
+    if not encoder.is_frugal and has_token_vectors(encoder.name):
+        encoder = dataclasses.replace(encoder, name="bag", table=encoder.name)
+    if encoder.is_frugal and encoder.table == "auto":
+        table = "static" if static_table_available() else "random"
+        encoder = dataclasses.replace(encoder, table=table)
+    if not encoder.is_frugal and (folder := read_sentence_folder(encoder.name)) is not None:
+        pooling = folder.pooling if encoder.pooling == "auto" else encoder.pooling
+        prompt = folder.prompt if encoder.prompt == "auto" else encoder.prompt
+        encoder = dataclasses.replace(encoder, pooling=pooling, prompt=prompt)
+        longest = min(data.max_tokens, folder.max_tokens or data.max_tokens)
+        data = dataclasses.replace(data, max_tokens=longest)
+    lr_encoder, lr_heads = LEARNING_RATES["frugal" if encoder.is_frugal else "transformer"]
+    train = config.train
+    return dataclasses.replace(
+        config,
+        data=data,
+        encoder=encoder,
+        train=dataclasses.replace(
+            train,
+            lr_encoder=lr_encoder if train.lr_encoder is None else train.lr_encoder,
+            lr_heads=lr_heads if train.lr_heads is None else train.lr_heads,
+        ),
+    )

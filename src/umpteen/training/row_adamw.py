@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from umpteen.compute.quantization import rounding_key
-from umpteen.compute.row_update import RowTable, StepNumbers, update_rows_
+from umpteen.compute.optim.quantization import rounding_key
+from umpteen.compute.optim.row_update import RowTable, StepNumbers, update_rows_
 
 ROWS_AT_ONCE = 1 << 16
 
@@ -30,8 +30,8 @@ class RowAdamW(torch.optim.Optimizer):
     updated exactly as by ``torch.optim.AdamW``.
 
     A table may be float32 (or float64), or bfloat16 with stochastic rounding; its moments float32
-    or 8-bit codes (``compute/quantization.py``). The arithmetic in between is float32 at least. On
-    a GPU one kernel does it all.
+    or 8-bit codes (``compute/optim/quantization.py``). The arithmetic in between is float32 at
+    least. On a GPU one kernel does it all.
 
     Args:
         params: Parameters or groups; gradients are sparse with one sparse dimension, or dense.
@@ -80,7 +80,7 @@ class RowAdamW(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self.next_step(parameter)
-                    for rows, values in _pieces(parameter.grad, unique=group["unique_rows"]):
+                    for rows, values in pieces(parameter.grad, unique=group["unique_rows"]):
                         self.update(parameter, rows, values)
 
     @torch.no_grad()
@@ -149,7 +149,7 @@ class RowAdamW(torch.optim.Optimizer):
         return state
 
 
-def _pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces(gradient: Any, *, unique: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the rows that have a gradient, (R,), and their gradients, (R, D).
 
     Equal rows have equal ones.

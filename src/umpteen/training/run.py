@@ -6,27 +6,30 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from umpteen.build import build_losses, stages
+from umpteen.compute.distributed.sharding import Ranks, start_ranks
 from umpteen.compute.precision import choose_device
-from umpteen.compute.sharding import Ranks, start_ranks
-from umpteen.config import RunConfig
-from umpteen.config_rules import refused_on_ranks
+from umpteen.config.checks import refused_on_ranks
+from umpteen.config.loading import stages
+from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.errors import ConfigError, RunError
-from umpteen.files import read_json
+from umpteen.errors import ConfigError
+from umpteen.files import disk_errors
 from umpteen.metrics import parse_all
 from umpteen.predictor import Predictor
-from umpteen.runs import RunFolder
-from umpteen.settings import from_mapping
+from umpteen.run_folder import RunFolder
+from umpteen.training.factories import build_losses
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
+from umpteen.training.lock import training_lock
 from umpteen.training.prepare import (
     default_cache,
     with_configured_propensity,
 )
 from umpteen.training.reporters import Reporter
 from umpteen.training.resolve import ResolvedConfig, resolve_config
+from umpteen.training.resume import read_resolved, require_same_settings
 from umpteen.training.session import Session
 from umpteen.training.throughput import measure_throughput
+from umpteen.training.time_budget import TimeBudget
 
 
 def train(
@@ -43,6 +46,7 @@ def train(
     cache: str | Path | None = None,
     ranks: Ranks | None = None,
     minutes: float | None = None,
+    started: float | None = None,
 ) -> Predictor:
     """Train a model and write a run folder.
 
@@ -54,47 +58,89 @@ def train(
             split, a part of train is held out.
         out: The run folder to make, or with ``resume`` to continue.
         preset: A preset's name or a TOML file. Left out, rules choose the settings by the data
-            (see ``choosing/rules.py``).
+            (see ``config/default_rules.py``).
         overrides: ``section.key=value`` strings laid over the preset.
         dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
             preset and its propensity constants are taken.
         config: The settings themselves, instead of preset, overrides and dataset.
         device: ``auto``, ``cpu`` or ``cuda``.
         resume: Continue the run in ``out`` from its newest checkpoint, with its own settings.
+            Settings that are given as well must agree with them.
         reporters: Told of progress.
         cache: Where token stores are kept; by default the user's cache folder.
         ranks: From ``start_ranks``, where the caller has started them.
-        minutes: A budget: a short trial measures the time of a step, and as many epochs are
-            trained as fit it, up to those of the settings.
+        minutes: A budget for everything: a short trial measures the time of a step, as many
+            epochs or steps are trained as fit, and the ensemble is fitted in what is left.
+        started: When the budget began, in ``time.monotonic``; now, by default.
 
     Returns:
         A predictor with the best model by validation (the last one without validation).
 
     Raises:
-        ConfigError: If a setting is wrong.
+        ConfigError: If a setting is wrong, or differs from that of a run to resume.
         RunError: If ``out`` is in the way, or cannot be resumed.
+        NotWritten: If the disk is full; the run can be resumed.
         TrainingStopped: If the loss is no longer finite, or memory ran out.
         RankLost: If another rank of the job has ended.
     """
-    started = time.monotonic()
+    started = time.monotonic() if started is None else started
     folder = RunFolder(out)
     ranks = start_ranks(choose_device(device)) if ranks is None else ranks
     if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
         # torchrun repeats the command it was given; what the first try began is continued.
         resume, config, preset, overrides, dataset = True, None, None, (), None
         minutes = None
-    cache = Path(cache) if cache else default_cache()
+    with (
+        training_lock(folder, ranks, resume=resume),
+        disk_errors(folder.path, advice="continue with --resume"),
+    ):
+        return _train(
+            folder,
+            data,
+            preset=preset,
+            overrides=overrides,
+            dataset=dataset,
+            config=config,
+            device=device,
+            resume=resume,
+            reporters=reporters,
+            cache=Path(cache) if cache else default_cache(),
+            ranks=ranks,
+            minutes=minutes,
+            started=started,
+        )
+
+
+def _train(
+    folder: RunFolder,
+    data: Dataset,
+    *,
+    preset: str | None,
+    overrides: Sequence[str],
+    dataset: str | None,
+    config: RunConfig | None,
+    device: str,
+    resume: bool,
+    reporters: Sequence[Reporter],
+    cache: Path,
+    ranks: Ranks,
+    minutes: float | None,
+    started: float,
+) -> Predictor:
     log = _log_to(reporters if ranks.first else ())
     if resume:
-        given = (config, preset, dataset, minutes)
-        if overrides or any(value is not None for value in given):
-            raise ConfigError(
-                "a resumed run keeps its own settings; leave preset, --set, --text, --dataset and "
-                "--minutes out"
-            )
-        resolved = _read_resolved(folder)
+        resolved = read_resolved(folder)
+        require_same_settings(
+            folder,
+            resolved,
+            preset=preset,
+            overrides=overrides,
+            dataset=dataset,
+            config=config,
+            minutes=minutes,
+        )
+        minutes = None  # its epochs are settled
     else:
-        folder.require_empty()
         resolved = resolve_config(
             data,
             preset=preset,
@@ -103,27 +149,38 @@ def train(
             minutes=minutes,
             config=config,
         )
-        ranks.wait()  # until all have seen that the folder is empty
         for line in resolved.reasons:
             log(line)
     _require_known_names(resolved.config, ranks, minutes=minutes)
     data = with_configured_propensity(data, resolved.config)
-    if minutes is not None and "train.epochs" not in resolved.user_keys:
-        resolved = _fit_to_budget(
-            resolved, data, minutes, started, device=device, cache=cache, log=log
-        )
+    budget = None if minutes is None else TimeBudget(minutes, started)
+    if budget is not None and "train.epochs" not in resolved.user_keys:
+        resolved = _fit_to_budget(resolved, data, budget, device=device, cache=cache, log=log)
     settings = resolved.config
     session = Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
-    session.reasons = resolved.reasons
+    session.resolved = resolved
+    if budget is not None and "train.epochs" not in resolved.user_keys:
+        session.deadline = budget.steps_deadline(settings)
     try:
         session.set_up(data, resume=resume, cache=cache)
     except Exception:
         if not resume and ranks.first:
             folder.take_back_settings()
         raise
+    trained = time.monotonic()
     session.train()
     if ranks.first:
-        fit_ensemble_of_run(folder, data, settings, device=device, log=session.log, cache=cache)
+        own_seconds = "ensemble.seconds" in resolved.user_keys
+        fit_ensemble_of_run(
+            folder,
+            data,
+            session.settings,
+            device=device,
+            log=session.log,
+            cache=cache,
+            until=None if budget is None or own_seconds else budget.until,
+            training_seconds=time.monotonic() - trained,
+        )
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 
@@ -139,26 +196,19 @@ def _log_to(reporters: Sequence[Reporter]) -> Callable[[str], None]:
 def _fit_to_budget(
     resolved: ResolvedConfig,
     data: Dataset,
-    minutes: float,
-    started: float,
+    budget: TimeBudget,
     *,
     device: str,
     cache: Path,
     log: Callable[[str], None],
 ) -> ResolvedConfig:
     """Return the settings with as many epochs as fit the minutes since the start."""
-    log("Measuring the time of a step")
-    throughput = measure_throughput(data, resolved.config, device=device, cache=cache)
-    fitted = resolved.within(throughput, minutes=minutes, spent=time.monotonic() - started)
+    throughput = measure_throughput(
+        data, resolved.config, device=device, cache=cache, seconds=budget.trial_seconds, log=log
+    )
+    fitted = resolved.within(throughput, minutes=budget.minutes, spent=budget.spent())
     log(fitted.reasons[-1])
     return fitted
-
-
-def _read_resolved(folder: RunFolder) -> ResolvedConfig:
-    """Read the settings of a run that is resumed."""
-    settings = from_mapping(folder.read_settings(), source=str(folder.config))
-    written = read_json(folder.config, error=RunError)
-    return ResolvedConfig(settings, tuple(written.get("chosen", ())))
 
 
 def _require_known_names(settings: RunConfig, ranks: Ranks, *, minutes: float | None) -> None:

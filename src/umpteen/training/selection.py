@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from umpteen.config import ValidationConfig
+from umpteen.config.schema import ValidationConfig
 from umpteen.data.tokens import prepare
 from umpteen.evaluation import evaluate
 from umpteen.files import write_json
@@ -16,7 +16,7 @@ from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig, save_model
 from umpteen.model.vectors import label_search_vectors
 from umpteen.predictor import Predictor
-from umpteen.runs import RunFolder
+from umpteen.run_folder import RunFolder
 from umpteen.training.loop import Position
 from umpteen.training.prepare import Prepared
 

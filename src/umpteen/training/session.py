@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from itertools import accumulate
 from pathlib import Path
 
 import torch
 
-from umpteen.build import is_frugal, stages
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.compute.precision import choose_device, choose_precision
-from umpteen.compute.sharding import ONE_RANK, Ranks
 from umpteen.compute.threads import cpu_threads
-from umpteen.config import RunConfig
+from umpteen.config.loading import stages
+from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
+from umpteen.data.samplers import step_seed
 from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.errors import DataError, RunError, TrainingStopped
 from umpteen.files import clear_leftovers, read_json
 from umpteen.model.model import place_model
 from umpteen.model.storage import TextConfig, load_model
-from umpteen.runs import UNTRAINED, RunFolder
+from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.training import initial_files
-from umpteen.training.build import build_loop, build_untrained_model
+from umpteen.training.build_loop import build_loop, build_untrained_model
 from umpteen.training.checkpoint import Checkpoints
 from umpteen.training.interrupts import interrupts
-from umpteen.training.label_init import init_from_odds_, init_from_texts_
+from umpteen.training.label_init import init_at_random_, init_from_odds_, init_from_texts_
 from umpteen.training.loop import Loop, LossWatch, StepInfo
 from umpteen.training.on_ranks import cut_table_, whole_table
 from umpteen.training.prepare import (
@@ -33,7 +35,9 @@ from umpteen.training.prepare import (
     training_splits,
 )
 from umpteen.training.reporters import Reporter, Silent, StepLog
+from umpteen.training.resolve import ResolvedConfig
 from umpteen.training.selection import Selection
+from umpteen.training.time_budget import StepsDeadline
 
 
 class Session:
@@ -56,8 +60,10 @@ class Session:
         self.precision = choose_precision(settings.train.precision, self.device)
         self.ranks = ranks
         self.reporters = reporters if reporters and ranks.first else [Silent()]
-        self.reasons: tuple[str, ...] = ()
-        """How the settings came about."""
+        self.resolved = ResolvedConfig(settings)
+        """The settings with how they came about."""
+        self.deadline: StepsDeadline | None = None
+        """When steps should be done, where there is a time budget."""
 
     def log(self, text: str) -> None:
         """Send a progress line to every reporter."""
@@ -69,6 +75,7 @@ class Session:
     def set_up(self, data: Dataset, *, resume: bool, cache: Path) -> None:
         """Make the parts, at the start or where the newest whole checkpoint stands."""
         settings = self.settings
+        self.source = data
         dataset = training_splits(data, settings)
         if self.ranks.first:
             for place in (self.folder.path, self.folder.models, self.folder.checkpoints):
@@ -81,9 +88,7 @@ class Session:
         else:
             # First, so that a kill from here on can be resumed.
             if self.ranks.first:
-                initial_files.write_config(
-                    self.folder, settings, data, device=self.device, chosen=self.reasons
-                )
+                initial_files.write_config(self.folder, self.resolved, data, device=self.device)
             model, tokenizer = build_untrained_model(settings, dataset)
         with self.ranks.first_goes_first():  # the others find its tokens in the cache
             self.data = prepare(dataset, settings, tokenizer, cache=cache, log=self.log)
@@ -159,13 +164,15 @@ class Session:
         self.folder.write_labels(data.labels, data.label_counts)
         initial_files.write_untrained(self.folder, self.model, self.data, self.text_config)
         initial_files.write_examples(self.folder, self.data, self.settings)
+        self._write_config()
+
+    def _write_config(self) -> None:
         initial_files.write_config(
             self.folder,
-            self.settings,
-            data,
+            self.resolved,
+            self.source,
             device=self.device,
             fingerprint=self.data.fingerprint,
-            chosen=self.reasons,
         )
 
     def _start_labels(self, settings: RunConfig) -> None:
@@ -176,6 +183,9 @@ class Session:
             init_from_texts_(self.model, self.data, precision=self.precision, ranks=self.ranks)
         elif settings.model.label_init == "odds":
             init_from_odds_(self.model, self.data)
+        elif settings.model.label_init == "random":
+            seed = step_seed(settings.seed, 0, (7,))
+            init_at_random_(self.model, seed=seed, ranks=self.ranks)
         else:
             self.model.label_vectors.data.zero_()
 
@@ -237,6 +247,7 @@ class Session:
             saved, cost = time.monotonic(), 0.0
             for tick in self.loop.ticks():
                 self._report(tick.finished)
+                self._keep_to_budget(epoch_done=tick.epoch_done)
                 if tick.epoch_done:
                     with cpu_threads(self.settings.train.threads or available):
                         self._epoch_done()
@@ -258,9 +269,33 @@ class Session:
                 if finished:
                     return
 
+    def _keep_to_budget(self, *, epoch_done: bool) -> None:
+        """End earlier than planned where steps turn out slower than those of the trial."""
+        if self.deadline is None:
+            return
+        step, planned = self.loop.position.step, self.loop.last_step()
+        last = self.deadline.fitting(step, planned, epoch_done=epoch_done)
+        if last is None:
+            return
+        self.loop.end_after(last)
+        self.log(
+            f"Slower than measured: ending after {last:,} steps instead of {planned:,}, "
+            "to stay within the time"
+        )
+        n_epochs = self.loop.n_epochs
+        train = dataclasses.replace(self.settings.train, epochs=n_epochs, max_steps=last)
+        self.settings = dataclasses.replace(self.settings, train=train)
+        self.resolved = dataclasses.replace(self.resolved, config=self.settings)
+        self.stages = stages(self.settings)
+        self.first_epochs = (0, n_epochs)
+        self.selection = dataclasses.replace(
+            self.selection, n_epochs=n_epochs, first_epochs=self.first_epochs
+        )
+        self._write_config()  # what a resumed run keeps to
+
     def _threads(self) -> int:
         available = torch.get_num_threads()
-        frugal = is_frugal(self.settings.encoder)
+        frugal = self.settings.encoder.is_frugal
         return self.settings.train.threads or (max(1, available // 2) if frugal else available)
 
     def _report(self, infos: list[StepInfo]) -> None:

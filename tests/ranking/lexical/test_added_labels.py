@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from umpteen.ranking.encoded_changes import from_padded, padded
 from umpteen.ranking.lexical import growing_columns
 from umpteen.ranking.lexical.added_labels import AddedTerms
 from umpteen.ranking.lexical.growing_columns import GrowingColumns
@@ -108,3 +109,24 @@ def test_postings_of_a_term_are_bounded():
         columns = columns.extended(row)
     found = columns.product(sp.csr_matrix(np.ones((1, 1), np.float32))).toarray()
     np.testing.assert_allclose(found, [[0, 0.4, 0.3, 0]])
+
+
+@pytest.mark.parametrize("sizes", [[7], [3, 2, 2]])
+def test_a_restored_value_scores_and_grows_like_the_saved_one(sizes):
+    vectorizer = Vectorizer.fit(TEXTS)
+    saved, start = AddedTerms(vectorizer), 0
+    for size in sizes:
+        saved = saved.extended(ADDED[start : start + size])
+        start += size
+    arrays = padded(saved.rows)
+    rows = from_padded(arrays, vectorizer.size + len(saved.words))
+    restored = AddedTerms.restored(vectorizer, saved.words, rows)
+    for one, other in (
+        (saved, restored),
+        (saved.extended(["quagga"]), restored.extended(["quagga"])),
+    ):
+        np.testing.assert_allclose(
+            other.product([*QUERIES, "quagga"]).toarray(),
+            one.product([*QUERIES, "quagga"]).toarray(),
+            rtol=1e-6,
+        )

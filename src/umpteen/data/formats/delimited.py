@@ -1,15 +1,13 @@
-"""The ``csv`` and ``tsv`` formats: a table with a header, columns ``text`` and ``labels``.
+"""The ``csv`` and ``tsv`` formats: a table of text, one row per text.
 
-For data from spreadsheets and databases. Columns: ``text``, or ``title`` and ``content``;
-``labels`` (see ``cells`` for how several share a cell); optionally ``id`` and ``relevance``; others
-are ignored. A folder has ``train.csv`` and, as you like, ``validation.csv``, ``test.csv`` and
-``labels.csv`` with ``id`` and ``text``; a single file is a train split. Holds everything a data set
-has. Fields follow RFC 4180: quoted where needed, a quote inside is doubled, line breaks are kept.
+For data from spreadsheets and databases. ``table_columns`` says which columns are read. A folder
+has ``train.csv`` and, as you like, ``validation.csv``, ``test.csv`` and ``labels.csv`` with ``id``
+and ``text``; a single file is a train split. Holds everything a data set has. Fields follow RFC
+4180: quoted where needed, a quote inside is doubled, line breaks are kept.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 from collections.abc import Iterable, Iterator
@@ -19,11 +17,14 @@ from typing import Any, ClassVar
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
+from umpteen.data.formats.delimited_table import DelimitedTable
 from umpteen.data.formats.features import ALL
 from umpteen.data.formats.label_separators import can_be_joined, join_cell
-from umpteen.data.formats.lines import read_lines, shown, write_lines
+from umpteen.data.formats.lines import STDIN, read_lines, write_lines
 from umpteen.data.formats.records import Fields
-from umpteen.data.formats.tables import TEXT_COLUMNS, read_tables
+from umpteen.data.formats.table_columns import known_table
+from umpteen.data.formats.table_options import TableOptions
+from umpteen.data.formats.tables import read_tables
 from umpteen.data.formats.targets import Unit
 from umpteen.data.formats.writing import label_records, query_records
 from umpteen.errors import DataError
@@ -38,25 +39,38 @@ class Delimited:
     suffix: str
     delimiter: str
 
-    HOLDS: ClassVar[frozenset[str]] = ALL
+    HOLDS: ClassVar[frozenset[str]] = ALL - {"label metadata"}
     UNIT: ClassVar[Unit] = "row"
 
     def sniff(self, path: Path) -> bool:
-        """Return whether a folder has our files, or a file's header has our columns."""
+        """Return whether a folder has our files, or a file has our suffix or a known header."""
         if path.is_dir():
             return shared.has_any(path, self._names)
+        named = f".{self.suffix}" in path.suffixes
         try:
             header = next((line for _, line in read_lines(path)), "")
-            columns: list[str] = next(iter(self._reader([header])), [])
-        except (DataError, csv.Error):
-            return f".{self.suffix}" in path.suffixes
-        return "labels" in columns and any(name in columns for name in TEXT_COLUMNS)
+        except DataError:
+            return named
+        if header.startswith(("PAR1", "{")) or header.lstrip().startswith("[{"):
+            return False
+        if named or {".csv", ".tsv"} & set(path.suffixes):
+            return named
+        try:
+            columns: list[str] = next(iter(csv.reader([header], delimiter=self.delimiter)), [])
+        except csv.Error:
+            return False
+        return known_table(columns)
 
     def read(self, path: Path) -> Dataset:
+        """Read a folder or a file whose columns are found by their names; see ``read_table``."""
+        return self.read_table(path, TableOptions())
+
+    def read_table(self, path: Path, options: TableOptions) -> Dataset:
         """Read a folder or a file.
 
         Args:
             path: What to read.
+            options: Columns, separators, header.
 
         Returns:
             The data set. Without a file of labels they are in order of first appearance.
@@ -64,8 +78,15 @@ class Delimited:
         Raises:
             DataError: With file, line and column, if something is wrong.
         """
-        listed = shared.find_one(path, (f"labels.{self.suffix}",)) if path.is_dir() else None
-        return read_tables(path, self.files(path), listed, self._records, unit="line")
+        folder = path != STDIN and path.is_dir()
+        listed = shared.find_one(path, (f"labels.{self.suffix}",)) if folder else None
+        tables = {name: self.open(file, options) for name, file in self.files(path).items()}
+        label_table = None if listed is None else self.open(listed, TableOptions())
+        return read_tables(path, tables, label_table, options)
+
+    def open(self, file: Path, options: TableOptions) -> DelimitedTable:
+        """Return one file as a table whose rows can be read once."""
+        return DelimitedTable(file, options, self.delimiter)
 
     def write(self, dataset: Dataset, folder: Path) -> None:
         """Write every split, the labels, filters and dataset.json into a folder that exists."""
@@ -87,42 +108,6 @@ class Delimited:
             split: tuple(f"{stem}.{self.suffix}" for stem in names)
             for split, names in stems.items()
         }
-
-    def _reader(self, lines: Iterable[str]) -> Any:
-        return csv.reader(lines, delimiter=self.delimiter, strict=True)
-
-    def _records(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        lines = (line for _, line in read_lines(path, keep_ends=True))
-        reader = self._reader(lines)
-        header: list[str] | None = None
-        with _any_field_size():
-            while True:
-                number = reader.line_num + 1
-                try:
-                    row = next(reader, None)
-                except csv.Error as error:
-                    raise DataError(
-                        f"the fields cannot be separated ({error}); expected them separated by "
-                        f'{self.delimiter!r}, quoted with " and a quote inside doubled',
-                        path=shown(path),
-                        line=number,
-                    ) from error
-                if row is None:
-                    break
-                if header is None:
-                    header = row
-                    _check_header(header, path)
-                elif len(row) == len(header):
-                    yield number, dict(zip(header, row, strict=True))
-                elif row:
-                    raise DataError(
-                        f"the row has {len(row)} fields, the header {len(header)}; "
-                        "quote a field that holds the separator",
-                        path=shown(path),
-                        line=number,
-                    )
-        if header is None:
-            raise DataError("the file is empty; expected a header and rows", path=shown(path))
 
     def _write(self, path: Path, records: Iterator[dict[str, Any]]) -> None:
         def lines() -> Iterator[str]:
@@ -152,26 +137,3 @@ def _flat(records: Iterator[dict[str, Any]], *, joined: bool) -> Iterator[dict[s
             if name in record:
                 record[name] = join_cell(record[name], joined=joined)
         yield record
-
-
-def _check_header(header: list[str], path: Path) -> None:
-    double = next((name for name in header if header.count(name) > 1), None)
-    if double is not None:
-        raise DataError(
-            f"column {double!r} is there twice; expected a header with different names",
-            path=shown(path),
-            line=1,
-        )
-
-
-@contextlib.contextmanager
-def _any_field_size() -> Iterator[None]:
-    """Lift the csv module's limit of 131072 characters for long documents.
-
-    Which is process-wide.
-    """
-    before = csv.field_size_limit(1 << 30)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

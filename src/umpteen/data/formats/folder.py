@@ -87,13 +87,16 @@ def has_any(path: Path, names: Names) -> bool:
     return path.is_dir() and any(find(path, options) for options in names.values())
 
 
-def finish(path: Path, labels: LabelSet, splits: Mapping[str, Split]) -> Dataset:
+def finish(
+    path: Path, labels: LabelSet, splits: Mapping[str, Split], notes: Sequence[str] = ()
+) -> Dataset:
     """Put labels and splits together with what dataset.json says, if there is one.
 
     Args:
         path: The folder or file that was read.
         labels: The labels.
         splits: The splits, filters included.
+        notes: How the data was read.
 
     Returns:
         The data set; without a dataset.json its name is that of the folder or file.
@@ -103,7 +106,7 @@ def finish(path: Path, labels: LabelSet, splits: Mapping[str, Split]) -> Dataset
     """
     name, propensity = _default_name(path), Propensity()
     settings = path / SETTINGS
-    if path.is_dir() and settings.exists():
+    if path != STDIN and path.is_dir() and settings.exists():
         value = read_json(settings, error=DataError)
         if not isinstance(value, dict):
             raise DataError("expected a JSON object with name and propensity", path=settings)
@@ -111,7 +114,7 @@ def finish(path: Path, labels: LabelSet, splits: Mapping[str, Split]) -> Dataset
         if not isinstance(name, str):
             raise DataError("'name' must be a string", path=settings)
         propensity = _propensity(value.get("propensity", {}), settings)
-    return Dataset(labels, dict(splits), propensity, name)
+    return Dataset(labels, dict(splits), propensity, name, tuple(notes))
 
 
 def write_shared(dataset: Dataset, folder: Path) -> None:

@@ -52,11 +52,12 @@ def read(path: Path) -> Dataset:
     found = files(path)
     listed = shared.require_one(path, LABELS, "the labels")
     labels = read_labels(read_objects(listed), listed, FIELDS)
-    splits = {}
+    splits, notes = {}, []
     for name, file in found.items():
         queries = read_queries(read_objects(file), TargetRows(file), _check_rows, FIELDS)
-        splits[name] = queries.split(name, path, labels, by_row=True)
-    return shared.finish(path, labels, splits)
+        splits[name] = queries.split(name, path, labels)
+        notes += queries.targets.notes()
+    return shared.finish(path, labels, splits, notes)
 
 
 def write(dataset: Dataset, folder: Path) -> None:
@@ -65,7 +66,7 @@ def write(dataset: Dataset, folder: Path) -> None:
     for name, split in dataset.splits.items():
         records = query_records(split, rows, FIELDS)
         write_lines(folder / f"{FILES[name][0]}.gz", _lines(records, weighted=True))
-    labels = _lines(label_records(dataset, FIELDS), weighted=False)
+    labels = _lines(label_records(dataset, FIELDS, metadata=True), weighted=False)
     write_lines(folder / f"{LABELS[0]}.gz", labels)
     shared.write_shared(dataset, folder)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from umpteen.data.formats.limits import Unzipped
 from umpteen.errors import DataError
 
 STDIN = Path("-")
@@ -46,7 +47,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
             if buffered.peek(2)[:2] != GZIP_MAGIC:
                 yield buffered
                 return
-            unzipped = stack.enter_context(gzip.GzipFile(fileobj=buffered, mode="rb"))
+            unzipped = stack.enter_context(Unzipped(buffered, shown(path)))
             # GzipFile finds lines in Python; the wrapper finds them in C, several times faster.
             yield io.BufferedReader(unzipped, _BUFFER_BYTES)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -60,7 +61,9 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         ) from error
 
 
-def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: Path, *, keep_ends: bool = False, stream: IO[bytes] | None = None
+) -> Iterator[tuple[int, str]]:
     r"""Yield the lines of a file with their numbers from 1, without their ends unless asked.
 
     Lines end at ``\n`` or ``\r\n`` only: other Unicode line separators are part of the text.
@@ -68,6 +71,7 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
     Args:
         path: The file, plain or gzip, or ``-``.
         keep_ends: Whether the line ends stay.
+        stream: The file, if it is open already; the path then serves for messages alone.
 
     Yields:
         Number and text of each line.
@@ -75,8 +79,8 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
     Raises:
         DataError: If the file is unreadable, its gzip data broken, or a line not UTF-8.
     """
-    with open_bytes(path) as stream:
-        for number, raw in enumerate(stream, 1):
+    with open_bytes(path) if stream is None else contextlib.nullcontext(stream) as opened:
+        for number, raw in enumerate(opened, 1):
             try:
                 line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -91,11 +95,14 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
             yield number, line if keep_ends else line.removesuffix("\n").removesuffix("\r")
 
 
-def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(
+    path: Path, stream: IO[bytes] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the JSON objects of a file with one per line; empty lines may stand only at the end.
 
     Args:
         path: The file.
+        stream: The file, if it is open already.
 
     Yields:
         Line number and object.
@@ -104,7 +111,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         DataError: If a line is not one JSON object.
     """
     empty = 0
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, stream=stream):
         if not line.strip():
             empty = empty or number
             continue

@@ -8,14 +8,17 @@ does. Archives with pickled objects are refused.
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from umpteen.data.csr import checked_csr
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.formats import folder as shared
 from umpteen.data.formats import texts
+from umpteen.data.formats.limits import check_fits
 from umpteen.data.formats.lines import open_bytes
 from umpteen.data.formats.targets import Unit, first_repeat
 from umpteen.errors import DataError
@@ -98,17 +101,22 @@ def _read_matrix(path: Path) -> sp.csr_matrix:
     with open_bytes(path) as stream:
         content = io.BytesIO(stream.read())
     try:
+        with zipfile.ZipFile(content) as archive:
+            check_fits(path, sum(member.file_size for member in archive.infolist()))
         loaded = sp.load_npz(content)
         if loaded.format not in ("csr", "csc", "coo"):
             raise ValueError(f"it is in {loaded.format} form; use csr, csc or coo")
         if loaded.format != "coo":
             # Compiled code trusts these arrays; a damaged archive must not reach it unchecked.
-            loaded.check_format(full_check=True)
+            shape = loaded.shape if loaded.format == "csr" else loaded.shape[::-1]
+            checked_csr(loaded.data, loaded.indices, loaded.indptr, shape)
         if loaded.dtype.kind not in "biuf":
             raise ValueError(f"it holds {loaded.dtype}; expected numbers")
         matrix = sp.csr_matrix(loaded)
         if matrix.nnz != loaded.nnz:
             raise ValueError("it holds a pair of query and label twice")
+    except DataError:
+        raise
     except Exception as error:
         # What a damaged archive raises depends on where the damage is; all of it means the same.
         raise DataError(

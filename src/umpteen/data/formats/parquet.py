@@ -6,22 +6,25 @@ of strings or whole numbers, or text as in a csv cell. Holds everything a data s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
 from pathlib import Path
 from typing import Any
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
+from umpteen.data.formats.arrow_table import ROWS_AT_ONCE, ArrowTable
 from umpteen.data.formats.features import ALL
+from umpteen.data.formats.limits import check_fits
 from umpteen.data.formats.lines import open_bytes
 from umpteen.data.formats.records import Fields
+from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.tables import read_tables
 from umpteen.data.formats.targets import Unit
 from umpteen.data.formats.writing import label_records, query_records
 from umpteen.errors import DataError
 from umpteen.extras import require
 
-HOLDS = ALL
+HOLDS = ALL - {"label metadata"}
 UNIT: Unit = "row"
 FILES = {
     "train": ("train.parquet",),
@@ -29,6 +32,7 @@ FILES = {
     "test": ("test.parquet",),
 }
 LABELS = ("labels.parquet",)
+HUB_NAMES = {"train": ("train",), "validation": ("validation", "dev", "val"), "test": ("test",)}
 MAGIC = b"PAR1"
 FIELDS = Fields()
 
@@ -36,7 +40,7 @@ FIELDS = Fields()
 def sniff(path: Path) -> bool:
     """Return whether a folder has our files, or a file begins as parquet files do."""
     if path.is_dir():
-        return shared.has_any(path, FILES)
+        return shared.has_any(path, FILES) or bool(_hub_shards(path))
     try:
         with open_bytes(path) as stream:
             return stream.read(4) == MAGIC
@@ -45,10 +49,16 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Dataset:
+    """Read a folder or a file whose columns are found by their names; see ``read_table``."""
+    return read_table(path, TableOptions())
+
+
+def read_table(path: Path, options: TableOptions) -> Dataset:
     """Read a folder or a file.
 
     Args:
         path: What to read.
+        options: Columns and separator.
 
     Returns:
         The data set. Without a file of labels they are in order of first appearance.
@@ -59,7 +69,8 @@ def read(path: Path) -> Dataset:
     """
     require("pyarrow.parquet", extra="parquet")
     listed = shared.find_one(path, LABELS) if path.is_dir() else None
-    return read_tables(path, files(path), listed, _rows, unit="row")
+    tables = {name: open_shards(shards) for name, shards in _shards(path).items()}
+    return read_tables(path, tables, None if listed is None else open_table(listed), options)
 
 
 def write(dataset: Dataset, folder: Path) -> None:
@@ -72,32 +83,70 @@ def write(dataset: Dataset, folder: Path) -> None:
 
 
 def files(path: Path) -> dict[str, Path]:
-    """Return the file of each split."""
-    return shared.find_splits(path, FILES)
+    """Return the file of each split, the first where a split has several."""
+    return {name: shards[0] for name, shards in _shards(path).items()}
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _shards(path: Path) -> dict[str, list[Path]]:
+    found = _hub_shards(path) if path.is_dir() and not shared.has_any(path, FILES) else {}
+    return found or {name: [file] for name, file in shared.find_splits(path, FILES).items()}
+
+
+def _hub_shards(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of a repository of data as the Hugging Face hub names them, by split."""
+    found = {}
+    for split, names in HUB_NAMES.items():
+        for place in (folder, folder / "data"):
+            files = [each for name in names for each in place.glob(f"{name}-*-of-*.parquet")]
+            if files:
+                found[split] = sorted(files)
+                break
+    return found
+
+
+def open_shards(shards: list[Path]) -> ArrowTable:
+    """Return the files of one split as one table.
+
+    Args:
+        shards: The files, in order.
+
+    Raises:
+        DataError: If one is not a parquet file.
+    """
+    first, *rest = [open_table(file) for file in shards]
+    return first.followed_by(rest)
+
+
+def open_table(file: Path, options: TableOptions | None = None) -> ArrowTable:
+    """Return one file as a table whose rows are read group by group.
+
+    Args:
+        file: The file, plain or gzip; a gzip file is unpacked in memory.
+        options: Not used; all formats of tables are opened alike.
+
+    Raises:
+        DataError: If it is not a parquet file.
+    """
     tables = require("pyarrow.parquet", extra="parquet")
-    wanted = (*FIELDS.title, FIELDS.content, FIELDS.id, FIELDS.labels, FIELDS.relevance)
-    with open_bytes(path) as stream:
-        content = stream.read()
+    arrow = require("pyarrow", extra="parquet")
+    source: Any = str(file)
+    with open_bytes(file) as stream:
+        if not isinstance(getattr(stream, "raw", None), io.FileIO):
+            source = arrow.BufferReader(stream.read())
     try:
-        arrow = require("pyarrow", extra="parquet")
-        file = tables.ParquetFile(arrow.BufferReader(content), page_checksum_verification=True)
-        names = list(file.schema_arrow.names)
-        double = next((name for name in names if names.count(name) > 1), None)
-        if double is not None:
-            raise ValueError(f"column {double!r} is there twice")
-        table = file.read(columns=[name for name in names if name in wanted])
-        table.validate(full=True)
-        columns = {name: table.column(name).to_pylist() for name in table.column_names}
+        opened = tables.ParquetFile(source, page_checksum_verification=True)
+        groups = (opened.metadata.row_group(n) for n in range(opened.metadata.num_row_groups))
+        check_fits(file, sum(group.total_byte_size for group in groups))
+        check_fits(file, 8 * opened.metadata.num_rows)
+        schema = opened.schema_arrow
+    except DataError:
+        raise
     except Exception as error:
         # Damage shows as errors of many kinds, from Arrow's own to those of text decoding.
-        raise DataError(f"the file cannot be read as parquet ({error})", path=path) from error
-    # Columns we do not read are named too, so that a message can say what is there.
-    others = dict.fromkeys(name for name in names if name not in columns)
-    for row in range(table.num_rows):
-        yield row + 1, {**{name: column[row] for name, column in columns.items()}, **others}
+        raise DataError(f"the file cannot be read as parquet ({error})", path=file) from error
+    return ArrowTable(
+        file, schema, lambda wanted: opened.iter_batches(ROWS_AT_ONCE, columns=wanted)
+    )
 
 
 def _write(path: Path, records: list[dict[str, Any]]) -> None:

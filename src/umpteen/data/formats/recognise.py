@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Protocol
 
 from umpteen.data.dataset import Dataset
+from umpteen.data.formats.first_bytes import find_table_format
 from umpteen.data.formats.lines import STDIN
+from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.targets import Unit
+from umpteen.data.formats.unreadable import describe_unreadable
 from umpteen.errors import DataError
 from umpteen.registry import resolve
+
+ON_STDIN = ("csv", "tsv", "jsonl")
 
 
 class Format(Protocol):
@@ -38,7 +43,10 @@ class Format(Protocol):
 
 
 def recognise(
-    path: str | Path, name: str | None, table: Mapping[str, str], looked_for: Mapping[str, str]
+    path: str | Path,
+    name: str | None,
+    table: Mapping[str, str],
+    options: TableOptions | None = None,
 ) -> tuple[str, Format]:
     """Find the format of a path.
 
@@ -46,7 +54,7 @@ def recognise(
         path: A folder, a file, or ``-``.
         name: The format, if it is known.
         table: Names to formats.
-        looked_for: What the files of each format are called, for the message.
+        options: What the user says about columns; a file with such options is a table.
 
     Returns:
         Name and format.
@@ -56,26 +64,29 @@ def recognise(
         ConfigError: If the name is unknown.
     """
     path = Path(path)
-    if path == STDIN and name not in (None, "jsonl"):
-        raise DataError(f"standard input is read as jsonl only, not as {name!r}")
+    if path == STDIN:
+        name = name or find_table_format(path, options or TableOptions())
+        name = "jsonl" if name == "lines" else name
+        if name not in ON_STDIN:
+            raise DataError(
+                f"standard input is read as {', '.join(ON_STDIN)}, not as {name}; name the file"
+            )
     if path != STDIN and not path.exists():
         raise DataError(f"{path} does not exist; expected a folder or file with a data set")
-    if path == STDIN:
-        name = "jsonl"
     if name is not None:
         return name, resolve(table, name, kind="format")
     known = {each: resolve(table, each, kind="format") for each in table}
     fitting = [each for each, part in known.items() if part.sniff(path)]
+    # A special case, such as annif-jsonl, goes before the format it narrows.
+    wider = {getattr(known[each], "NARROWS", None) for each in fitting}
+    fitting = [each for each in fitting if each not in wider]
     if len(fitting) > 1:
         raise DataError(
             f"{path} could be {' or '.join(fitting)}; choose one with the format name "
             "(--format on the command line)"
         )
+    if not fitting and options is not None and options.given() and path.is_file():
+        fitting = [find_table_format(path, options)]
     if not fitting:
-        listed = "; ".join(f"{each}: {files}" for each, files in looked_for.items())
-        what = "folder" if path.is_dir() else "file"
-        raise DataError(
-            f"{path} is a {what} in none of the known formats. Looked for {listed} "
-            "(each plain or gzip)"
-        )
+        raise DataError(describe_unreadable(path, table))
     return fitting[0], known[fitting[0]]

@@ -30,6 +30,7 @@ class Fields:
     id: str = "id"
     labels: str = "labels"
     relevance: str = "relevance"
+    metadata: str = "metadata"
 
 
 class Resolves(Protocol):
@@ -110,9 +111,11 @@ def read_labels(
     seen: dict[str, int] = {}
     titles: list[str] = []
     contents: list[str] = []
+    metadata: list[Mapping[str, Any]] = []
     for number, record in records:
         try:
             title, content = take_texts(record, fields, default=fields.id)
+            about = record.get(fields.metadata)
             label_id = as_id(record.get(fields.id, title))
             if not label_id:
                 raise DataError(f"the label's {fields.id!r} must be a string or a whole number")
@@ -127,9 +130,15 @@ def read_labels(
         seen[label_id] = number
         titles.append(title)
         contents.append(content)
+        metadata.append(about if isinstance(about, dict) else {})
     if not seen:
         raise DataError("the file has no labels; at least one is needed", path=shown(path))
-    return LabelSet(list(seen), titles, contents if any(contents) else None)
+    return LabelSet(
+        list(seen),
+        titles,
+        contents if any(contents) else None,
+        metadata if any(metadata) else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -141,16 +150,15 @@ class Queries:
     ids: list[str] | None
     targets: TargetRows
 
-    def split(self, name: str, folder: Path, labels: LabelSet, *, by_row: bool = False) -> Split:
+    def split(self, name: str, folder: Path, labels: LabelSet) -> Split:
         """Return the split, with its filters.
 
         Args:
             name: Which split it is, to find its filters.
             folder: Where the filters are.
             labels: The label set.
-            by_row: Whether the file gives label rows instead of ids; messages then do too.
         """
-        matrix = self.targets.matrix(len(labels), None if by_row else labels.ids)
+        matrix = self.targets.matrix(len(labels))
         filters = read_filters(folder, name, matrix.shape)
         return Split(self.titles, matrix, self.contents, self.ids, filters)
 

@@ -1,105 +1,149 @@
-"""Tables with text and labels columns made into a data set, whatever kind of file they were in."""
+"""Tables made into a data set, whatever kind of file they were in: columns, labels, splits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.label_separators import find_separator, split_cell, split_numbers
 from umpteen.data.formats.lines import shown
-from umpteen.data.formats.records import Fields, LabelNames, read_labels, read_queries
-from umpteen.data.formats.targets import TargetRows, Unit
+from umpteen.data.formats.records import Fields, LabelNames, Queries, read_labels
+from umpteen.data.formats.separator_choice import Separator, choose_separator
+from umpteen.data.formats.table_columns import Columns, choose_columns
+from umpteen.data.formats.table_options import NO_SEPARATOR, TableOptions
+from umpteen.data.formats.table_rows import SplitRows, Table
+from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 
-FIELDS = Fields()
-TEXT_COLUMNS = FIELDS.title
-
-Record = dict[str, Any]
-TableRows = Iterator[tuple[int, Record]]
+SHOWN_ROWS = 3
+SHOWN_CHARACTERS = 60
 
 
 def read_tables(
     path: Path,
-    files: dict[str, Path],
-    label_file: Path | None,
-    read_rows: Callable[[Path], TableRows],
-    *,
-    unit: Unit,
+    tables: Mapping[str, Table],
+    label_table: Table | None,
+    options: TableOptions,
 ) -> Dataset:
     """Return a data set from tables.
 
     Args:
         path: The folder or file.
-        files: The table of each split.
-        label_file: The table of labels, if there is one.
-        read_rows: Reads a table as numbered records; cells may be text or lists.
-        unit: What the numbers count.
+        tables: The table of each split.
+        label_table: The table of labels, if there is one.
+        options: What the user says about columns and separators.
 
     Returns:
-        The data set.
+        The data set, with notes on how it was read.
 
     Raises:
         DataError: With file, line or row, and column, if something is wrong.
     """
     labels = None
-    if label_file is not None:
-        labels = read_labels(read_rows(label_file), label_file, FIELDS, unit=unit)
-    names = LabelNames(labels)
-    tables = {name: _checked(file, read_rows(file)) for name, file in files.items()}
-    # One rule for the whole data set: a split of single labels must not be read otherwise.
-    cells = (record[FIELDS.labels] for rows in tables.values() for _, record in rows)
-    separator = find_separator(cell for cell in cells if isinstance(cell, str))
-    queries = {}
-    for name, file in files.items():
-        targets = TargetRows(file, unit=unit, column=FIELDS.labels)
-        records = _split_cells(tables.pop(name), separator, targets)
-        queries[name] = read_queries(records, targets, names, FIELDS)
-    label_set = names.label_set()
+    if label_table is not None:
+        unit = label_table.unit
+        labels = read_labels(label_table.rows(), label_table.path, Fields(), unit=unit)
+    label_set, queries, notes = read_splits(tables, labels, options)
     splits = {name: found.split(name, path, label_set) for name, found in queries.items()}
-    return shared.finish(path, label_set, splits)
+    notes += [note for found in queries.values() for note in found.targets.notes()]
+    return shared.finish(path, label_set, splits, notes)
 
 
-def _checked(file: Path, rows: TableRows) -> list[tuple[int, Record]]:
-    """Return all rows, with only the columns we read; the labels column must be there."""
-    wanted = {*FIELDS.title, FIELDS.content, FIELDS.id, FIELDS.labels, FIELDS.relevance}
-    kept: list[tuple[int, Record]] = []
-    for number, record in rows:
-        if not kept:
-            _check_columns(file, record)
-        kept.append((number, {name: record[name] for name in wanted & record.keys()}))
-    return kept
+def read_splits(
+    tables: Mapping[str, Table], labels: LabelSet | None, options: TableOptions
+) -> tuple[LabelSet, dict[str, Queries], list[str]]:
+    """Return labels, the queries of each split, and how the tables were read.
+
+    Args:
+        tables: The table of each split.
+        labels: The label set, if it is given; otherwise ids in order of first appearance.
+        options: What the user says about columns and separators.
+    """
+    chosen = {name: pick_columns(table, options) for name, table in tables.items()}
+    names = LabelNames(labels)
+    rows = {name: SplitRows(table, chosen[name], names) for name, table in tables.items()}
+    waiting = False
+    for each in rows.values():
+        waiting = each.read(wait=waiting)
+    # One rule for the whole data set: a split of single labels must not be read otherwise.
+    cells = (cell for each in rows.values() for cell in each.cells if isinstance(cell, str))
+    separator = _separator(cells, labels, options)
+    queries = {name: each.finish(separator.character) for name, each in rows.items()}
+    notes: list[str] = []
+    before: tuple[list[str], Columns] | None = None
+    for name, table in tables.items():
+        reading = (table.notes, chosen[name])
+        said = table.notes or chosen[name].guessed or (before is None and separator.ambiguous)
+        if said and reading != before:
+            notes.append(_describe(table, chosen[name], separator, queries[name], names))
+        before = reading
+    return names.label_set(), queries, notes
 
 
-def _check_columns(file: Path, record: Record) -> None:
-    have = ", ".join(map(repr, record))
-    if FIELDS.labels not in record:
-        raise DataError(
-            f"no column 'labels'; the columns are {have}. Rename the one with the labels",
-            path=shown(file),
-        )
-    if not any(name in record for name in FIELDS.title):
-        raise DataError(
-            f"no column 'text' or 'title'; the columns are {have}. Rename the one with the text",
-            path=shown(file),
-        )
+def pick_columns(table: Table, options: TableOptions, *, need_labels: bool = True) -> Columns:
+    """Return the columns of a table that are read.
+
+    Args:
+        table: The table.
+        options: What the user named.
+        need_labels: Whether a table without labels is an error.
+
+    Raises:
+        DataError: With the file and its columns, if one is missing.
+    """
+    head: list[list[str]] = getattr(table, "head", [])
+    if not options.header and len(table.columns) == 2 and head:
+        options = _header_less(table.columns, head, options)
+    try:
+        return choose_columns(table.columns, options, need_labels=need_labels, empty=_empty(table))
+    except DataError as error:
+        hint = ", or use --no-header if the first line is a row"
+        lacks_header = head and options.header and not options.given()
+        raise DataError(f"{error}{hint if lacks_header else ''}", path=shown(table.path)) from error
 
 
-def _split_cells(rows: list[tuple[int, Record]], separator: str, targets: TargetRows) -> TableRows:
-    for number, record in rows:
-        column = FIELDS.labels
-        try:
-            if isinstance(record[column], str):
-                record[column] = split_cell(record[column], separator)
-            elif record[column] is None:
-                record[column] = []
-            elif not isinstance(record[column], list):
-                record[column] = [record[column]]
-            column = FIELDS.relevance
-            if isinstance(record.get(column), str):
-                record[column] = split_numbers(record[column], separator)
-        except DataError as error:
-            raise targets.error(str(error), number, column) from error
-        yield number, record
+def _empty(table: Table) -> list[str]:
+    """Return the columns that are empty in the first rows of a csv or tsv file."""
+    rows = [row for row in getattr(table, "head", [])[1:] if len(row) == len(table.columns)]
+    return [
+        name
+        for place, name in enumerate(table.columns)
+        if rows and not any(row[place].strip() for row in rows)
+    ]
+
+
+def _header_less(
+    columns: Sequence[str], head: list[list[str]], options: TableOptions
+) -> TableOptions:
+    """Name the two columns of a file without a header: the longer cells are the texts."""
+    sizes = [sum(len(row[place]) for row in head if len(row) == 2) for place in (0, 1)]
+    text = options.text_columns or (columns[0 if sizes[0] >= sizes[1] else 1],)
+    other = columns[1] if text[0] == columns[0] else columns[0]
+    return replace(options, text_columns=text, label_column=options.label_column or other)
+
+
+def _separator(cells: Iterable[str], labels: LabelSet | None, options: TableOptions) -> Separator:
+    if options.separator is not None:
+        return Separator(None if options.separator == NO_SEPARATOR else options.separator)
+    known = options.known_labels if labels is None else {*labels.ids, *labels.titles}
+    return choose_separator(cells, known)
+
+
+def _describe(
+    table: Table, columns: Columns, separator: Separator, queries: Queries, names: LabelNames
+) -> str:
+    """Return how a table was read, with its first rows."""
+    said = [*table.notes, columns.describe(), separator.describe()]
+    lines = [f"{shown(table.path)}: {'; '.join(said)}"]
+    ids = names.label_set().ids
+    texts = zip(queries.titles, queries.contents or [""] * len(queries.titles), strict=True)
+    for row, (title, content) in enumerate(islice(texts, SHOWN_ROWS)):
+        text = " ".join(f"{title} {content}".split())
+        cut = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+        labels = " | ".join(ids[label] for label in queries.targets.labels_of(row)) or "(none)"
+        lines.append(f"  {cut!r} -> {labels}")
+    lines.append("  Change it with --text-column, --label-column, --separator and --delimiter.")
+    return "\n".join(lines)

@@ -32,6 +32,8 @@ class TargetRows:
         self._relevance = array("f")
         self._lengths = array("q")
         self._places = array("q")
+        self.repeated = 0
+        """Labels that were there twice in a row; known after ``matrix``."""
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -66,19 +68,23 @@ class TargetRows:
         self._lengths.append(len(labels))
         self._places.append(place)
 
-    def matrix(self, n_labels: int, names: Sequence[str] | None = None) -> sp.csr_matrix:
+    def labels_of(self, row: int) -> list[int]:
+        """Return the label rows of a query, each once, in the order of the file."""
+        start = sum(self._lengths[:row])
+        return list(dict.fromkeys(self._labels[start : start + self._lengths[row]]))
+
+    def matrix(self, n_labels: int) -> sp.csr_matrix:
         """Return the checked CSR matrix (N, L), float32, columns sorted.
 
         Args:
             n_labels: How many labels there are.
-            names: Label ids for messages; None where the file itself gives rows.
 
         Returns:
-            The matrix.
+            The matrix. A label that is twice in a row is there once, with its largest relevance.
 
         Raises:
-            DataError: If there are no rows or no positives, a label is out of range or twice in a
-                row, or a relevance is not in (0, 1].
+            DataError: If there are no rows or no positives, a label is out of range, or a relevance
+                is not in (0, 1].
         """
         if not len(self):
             raise DataError("the file has no rows; at least one is needed", path=shown(self.path))
@@ -107,18 +113,30 @@ class TargetRows:
                 offsets,
             )
         matrix = sp.csr_matrix((relevance, labels, offsets), shape=(len(self), n_labels))
-        matrix.sort_indices()
-        row = first_repeat(matrix)
-        if row >= 0:
-            columns = matrix.indices[matrix.indptr[row] : matrix.indptr[row + 1]]
-            double = int(columns[:-1][columns[1:] == columns[:-1]][0])
-            name = repr(names[double]) if names is not None else str(double)
-            raise self.error(
-                f"label {name} is there twice; name every label once",
-                self._places[row],
-                self.column,
-            )
-        return matrix
+        return self._without_repeats(matrix)
+
+    def notes(self) -> list[str]:
+        """Return what ``matrix`` left out."""
+        if not self.repeated:
+            return []
+        plural = "" if self.repeated == 1 else "s"
+        return [
+            f"{shown(self.path)}: {self.repeated:,} label{plural} twice in a row, kept once "
+            f"(first in {self.unit} {self._first_repeated})"
+        ]
+
+    def _without_repeats(self, matrix: sp.csr_matrix) -> sp.csr_matrix:
+        """Keep each label of a row once, with its largest relevance; count the others."""
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        order = np.lexsort((-matrix.data, matrix.indices, rows))
+        rows, columns, data = rows[order], matrix.indices[order], matrix.data[order]
+        same = np.zeros(len(rows), bool)
+        same[1:] = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1])
+        self.repeated = int(same.sum())
+        if self.repeated:
+            self._first_repeated = self._places[int(rows[same][0])]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows[~same], minlength=len(self)))])
+        return sp.csr_matrix((data[~same], columns[~same], offsets), shape=matrix.shape)
 
     def _at(self, message: str, position: int, offsets: NDArray[np.int64]) -> DataError:
         row = int(np.searchsorted(offsets, position, side="right")) - 1

@@ -11,7 +11,7 @@ from umpteen.data.labels import LabelSet, join_texts
 from umpteen.errors import DataError
 
 # The parts of a data set that a line of text cannot hold.
-HOLDS = frozenset({"relevance", "filters", "validation"})
+HOLDS = frozenset({"relevance", "tabs", "filters", "validation"})
 
 
 def read_texts(path: Path) -> list[str]:

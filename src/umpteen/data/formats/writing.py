@@ -36,11 +36,17 @@ def query_records(split: Split, ids: Sequence[Any], fields: Fields) -> Iterator[
         yield record
 
 
-def label_records(dataset: Dataset, fields: Fields) -> Iterator[dict[str, Any]]:
-    """Yield the records that ``read_labels`` turns into the label set."""
+def label_records(
+    dataset: Dataset, fields: Fields, *, metadata: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the records that ``read_labels`` turns into the label set, with metadata if asked."""
     labels = dataset.labels
     for row, title in enumerate(labels.titles):
-        yield {fields.id: labels.ids[row], **_text_fields(title, labels.contents, row, fields)}
+        record: dict[str, Any] = {fields.id: labels.ids[row]}
+        record |= _text_fields(title, labels.contents, row, fields)
+        if metadata and labels.metadata is not None and labels.metadata[row]:
+            record[fields.metadata] = dict(labels.metadata[row])
+        yield record
 
 
 def relevances(split: Split, start: int, stop: int) -> list[float]:

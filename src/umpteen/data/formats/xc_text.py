@@ -48,7 +48,7 @@ def read(path: Path) -> Dataset:
     """
     found = files(path)
     labels = texts.read_label_texts(shared.require_one(path, LABELS, "the label texts"))
-    splits = {}
+    splits, notes = {}, []
     for name, text_file in found.items():
         stem = text_file.name.partition("_X.txt")[0]
         label_file = shared.require_one(path, (f"{stem}_X_Y.txt",), "the labels of the queries")
@@ -58,7 +58,8 @@ def read(path: Path) -> Dataset:
         matrix = targets.matrix(len(labels))
         filters = shared.read_filters(path, name, matrix.shape)
         splits[name] = Split(titles, matrix, filters=filters)
-    return shared.finish(path, labels, splits)
+        notes += targets.notes()
+    return shared.finish(path, labels, splits, notes)
 
 
 def write(dataset: Dataset, folder: Path) -> None:

@@ -58,7 +58,7 @@ def load_static_table() -> tuple[Tokenizer, Tensor]:
         )
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     # The leading <s> is the same for every text and says nothing in a bag.
-    tokenizer.post_processor = _no_special_tokens()
+    tokenizer.post_processor = no_special_tokens()
     return tokenizer, load_file(weights)["embedding.weight"].float()
 
 
@@ -119,7 +119,8 @@ def random_table(n_tokens: int, dim: int, *, generator: torch.Generator) -> Tens
     return torch.randn(n_tokens, dim, generator=generator) * dim**-0.5
 
 
-def _no_special_tokens() -> Any:
+def no_special_tokens() -> Any:
+    """Return a last step of a tokenizer that adds nothing to a text."""
     from tokenizers.processors import TemplateProcessing
 
     return TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])

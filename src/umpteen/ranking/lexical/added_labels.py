@@ -36,8 +36,27 @@ class AddedTerms:
     """Word to number. Later values append to the same dictionary; numbers from ``n_words`` on are
     theirs."""
 
+    @classmethod
+    def restored(
+        cls, vectorizer: Vectorizer, words: Sequence[str], rows: sp.csr_matrix
+    ) -> AddedTerms:
+        """Build a value from the ``words`` and ``rows`` of another one."""
+        ids = {word: number for number, word in enumerate(words)}
+        columns = GrowingColumns(max_postings=MAX_POSTINGS).extended(rows)
+        return cls(vectorizer, len(ids), columns, ids)
+
     def __len__(self) -> int:
         return len(self.columns)
+
+    @property
+    def words(self) -> list[str]:
+        """Words that the vectorizer lacks, in the order of their numbers."""
+        return [word for word, number in self._ids.items() if number < self.n_words]
+
+    @property
+    def rows(self) -> list[sp.csr_matrix]:
+        """Tf-idf rows of the added labels, in blocks; later blocks may have more columns."""
+        return [segment.by_row for segment in self.columns.segments]
 
     def extended(self, texts: Sequence[str]) -> AddedTerms:
         """Return a value with more labels at the end.

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.errors import RunError
-from umpteen.files import read_json, write_json
+from umpteen.files import LOAD_ERRORS, read_json, write_json
 from umpteen.ranking.lexical.matrices import count_terms, keep_largest, unit_rows
 
 CHARACTERS_AT_ONCE = 4 << 20
@@ -114,7 +114,7 @@ class CharNgrams:
             intact = (
                 keys.ndim == 1 and idf.shape == keys.shape and bool((keys[1:] > keys[:-1]).all())
             )
-        except (OSError, ValueError, TypeError, EOFError, KeyError) as error:
+        except LOAD_ERRORS as error:
             raise RunError(
                 f"{folder} cannot be read ({error}); run `umpteen fit-ensemble` again"
             ) from error

@@ -9,7 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from umpteen.data.csr import checked_csr
 from umpteen.errors import RunError
+from umpteen.files import LOAD_ERRORS
 
 
 def row_numbers(matrix: sp.csr_matrix) -> NDArray[np.int64]:
@@ -54,7 +56,7 @@ class SparseRows:
             sums = np.bincount(places, values, minlength=len(found))
         else:
             sums = np.bincount(columns, values, minlength=n_columns)
-            found = np.flatnonzero(sums)
+            found = np.flatnonzero(sums != 0)  # several times faster on bools than on floats
             sums = sums[found]
         indptr = np.array([0, len(found)], np.int64)
         return cls(sums.astype(np.float32), found, indptr, (1, n_columns))
@@ -62,11 +64,27 @@ class SparseRows:
 
 def row_product(row: sp.csr_matrix, weights: sp.csr_matrix) -> SparseRows:
     """Multiply one sparse row (1, V) with weights (V, L)."""
-    starts, lengths = weights.indptr[row.indices], np.diff(weights.indptr)[row.indices]
-    total = int(lengths.sum())
-    places = np.arange(total) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    places, lengths = places_of_rows(weights.indptr, row.indices)
     values = weights.data[places] * np.repeat(row.data, lengths)
     return SparseRows.of_row(weights.indices[places], values, weights.shape[1])
+
+
+def places_of_rows(
+    indptr: NDArray[np.integer], rows: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find where the values of some CSR rows are stored.
+
+    Args:
+        indptr: Of the matrix.
+        rows: (M,) rows, in any order.
+
+    Returns:
+        Positions of their values, row after row, and (M,) how many each row has.
+    """
+    starts = indptr[rows].astype(np.int64)
+    lengths = indptr[rows + 1] - starts
+    shifts = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return np.arange(len(shifts)) + shifts, lengths
 
 
 def count_terms(
@@ -160,11 +178,10 @@ def load_csr(folder: Path, shape: tuple[int, int]) -> sp.csr_matrix:
             np.load(folder / f"{name}.npy", allow_pickle=False)
             for name in ("weights", "indices", "indptr")
         )
-        matrix = sp.csr_matrix((data.astype(np.float32), indices, indptr), shape=shape)
-        matrix.check_format(full_check=True)
+        matrix = checked_csr(data.astype(np.float32), indices, indptr, shape)
         if not np.isfinite(matrix.data).all():
             raise ValueError("a weight is not finite")
-    except (OSError, ValueError, TypeError, EOFError) as error:
+    except LOAD_ERRORS as error:
         raise RunError(
             f"{folder} is damaged ({error}); run `umpteen fit-ensemble` again"
         ) from error

@@ -16,8 +16,11 @@ from umpteen.errors import RunError
 from umpteen.files import read_json, write_json
 from umpteen.ranking.lexical.char_ngrams import CharNgrams
 from umpteen.ranking.lexical.matrices import load_csr, save_csr
-from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig, train_one_vs_rest
+from umpteen.ranking.lexical.one_vs_rest_training import NAME, OneVsRestConfig, train_one_vs_rest
 from umpteen.ranking.lexical.vectorizer import Vectorizer
+
+TIMED_CHARACTERS = 200_000
+"""Characters that the time of reading n-grams is measured on."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,11 @@ class OneVsRest:
             vectorizer = Vectorizer.fit([*texts, *label_texts])
         if not config.suits(vectorizer.size, targets):
             return None
+        if time.monotonic() >= until:
+            log(f"{NAME}: left out, no time for one epoch")
+            return None
         chars = None
-        if config.uses_characters(texts, targets):
+        if config.uses_characters(texts, targets) and _time_for_characters(texts, until, log):
             chars = CharNgrams.fit(texts)
             if not config.suits(vectorizer.size + chars.size, targets):
                 chars = None
@@ -156,3 +162,29 @@ class OneVsRest:
         chars = CharNgrams.load(folder) if has_chars else None
         size = vectorizer.size + (chars.size if chars is not None else 0)
         return cls(vectorizer, load_csr(folder, (size, n_labels)), chars, max_terms)
+
+
+def _time_for_characters(texts: Sequence[str], until: float, log: Callable[[str], None]) -> bool:
+    """Return whether character n-grams can be read in half of the time left.
+
+    Args:
+        texts: Texts to read; some of them are, to measure the time.
+        until: In ``time.monotonic``.
+        log: Called where there is no time.
+
+    Returns:
+        Whether they can.
+    """
+    lengths = np.cumsum([len(text) for text in texts])
+    n = int(np.searchsorted(lengths, TIMED_CHARACTERS)) + 1
+    sample = texts[:n]
+    total, timed = int(lengths[-1]), int(lengths[min(n, len(texts)) - 1])
+    if timed == total:
+        return True
+    started = time.monotonic()
+    CharNgrams.fit(sample).transform(sample)
+    now = time.monotonic()
+    if (now - started) * total / max(1, timed) <= 0.5 * (until - now):
+        return True
+    log(f"{NAME}: without character n-grams, no time to read them")
+    return False

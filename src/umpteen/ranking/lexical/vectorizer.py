@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.errors import RunError
-from umpteen.files import read_json, write_json
+from umpteen.files import LOAD_ERRORS, read_json, write_json
 from umpteen.ranking.lexical.matrices import count_terms, keep_largest, unit_rows, unit_values
 from umpteen.ranking.lexical.tokens import END, token_blocks
 
@@ -171,7 +171,7 @@ class Vectorizer:
                 and idf.shape == (len(words) + len(pairs),)
                 and bool((np.diff(made.pairs) > 0).all())
             )
-        except (OSError, ValueError, TypeError, EOFError, KeyError) as error:
+        except LOAD_ERRORS as error:
             raise RunError(
                 f"{folder} cannot be read ({error}); run `umpteen fit-ensemble` again"
             ) from error

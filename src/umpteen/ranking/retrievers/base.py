@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +45,12 @@ class FitContext:
     """(N, V) tf-idf rows of the texts, set by the retriever that makes them."""
     fitted: dict[str, Retriever] = field(default_factory=dict)
     """The retrievers before this one in ``RETRIEVERS``, by name."""
+    until: float = math.inf
+    """When they must be done, in ``time.monotonic``."""
+
+    def time_for(self, share: float) -> float:
+        """Return the seconds that a part with this share of the time may take."""
+        return max(0.0, min(share * self.seconds, self.until - time.monotonic()))
 
 
 @dataclass

@@ -45,6 +45,7 @@ class LexicalRetriever(Retriever):
 
     def __init__(self, ranker: LexicalRanker, device: torch.device) -> None:
         self.ranker = ranker
+        self.device = device
         # On a device products are dense anyway, and nothing is pruned.
         on_host = device.type == "cpu"
         self._weights = ranker.weights if on_host else DeviceMatrix.of(ranker.all_weights(), device)
@@ -65,7 +66,7 @@ class LexicalRetriever(Retriever):
             filters=context.filters,
             seed=context.seed,
             device=context.device,
-            seconds=share * context.seconds,
+            seconds=context.time_for(share),
             log=context.log,
         )
         return cls(ranker, context.device)
@@ -83,6 +84,8 @@ class LexicalRetriever(Retriever):
 
     def raw_terms(self, queries: Queries) -> sp.csr_matrix:
         """(B, V) tf-idf values, neither cut nor scaled."""
+        if queries.terms is not None:
+            return queries.terms
         vectorizer = self.ranker.vectorizer
         return queries.once("raw terms", lambda: vectorizer.transform_raw(queries.texts))
 
@@ -161,7 +164,7 @@ class OneVsRestRetriever(Retriever):
             filters=context.filters,
             seed=context.seed,
             device=context.device,
-            seconds=ONE_VS_REST_SHARE * context.seconds,
+            seconds=context.time_for(ONE_VS_REST_SHARE),
             log=context.log,
         )
         return None if classifier is None else cls(classifier, context.device, ranker)

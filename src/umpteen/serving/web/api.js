@@ -54,5 +54,6 @@ export const addLabel = (label) =>
   call("/v1/labels", { method: "POST", body: { labels: [label] } });
 export const retire = (id) => call("/v1/labels/retire", { method: "POST", body: { ids: [id] } });
 export const restore = (id) => call("/v1/labels/restore", { method: "POST", body: { ids: [id] } });
+export const suggest = (body) => call("/v1/suggest", { method: "POST", body });
 export const addExample = (text, ids) =>
   call("/v1/examples", { method: "POST", body: { examples: [{ text, labels: ids }] } });

@@ -7,10 +7,11 @@ import * as keys from "./keys.js";
 import { known, know } from "./known.js";
 import * as labels from "./labels.js";
 import * as predict from "./predict.js";
+import * as review from "./review.js";
 import * as run from "./run.js";
 
-const VIEWS = { predict, labels, run };
-const TITLES = { predict: "Predict", labels: "Labels", run: "Run" };
+const VIEWS = { predict, labels, run, review };
+const TITLES = { predict: "Predict", labels: "Labels", run: "Run", review: "Review" };
 
 function current() {
   const named = location.hash.slice(1);
@@ -37,7 +38,7 @@ async function fill(view) {
 
 function tellAbout() {
   const { info } = known();
-  find("about").textContent = `${info.run}: ${plural(info.n_labels, "label")}`;
+  find("about").textContent = `${info.name} (${info.model}): ${plural(info.n_labels, "label")}`;
   find("version").textContent = `umpteen ${info.umpteen}`;
 }
 

@@ -14,17 +14,32 @@ export class Correction {
     this.text = "";
     this.right = new Map(); // id -> text
     this.wrong = new Set();
-    this.picker = new LabelPicker(find("missing"), find("missing-list"), (label) => {
-      this.wrong.delete(label.id);
-      this.right.set(label.id, label.text);
-      this.render();
-      announce(`${label.text.slice(0, 100)} added to the correction.`);
-    });
+    this.picker = new LabelPicker(find("missing"), find("missing-list"),
+      (label) => this.include(label), (words) => this.create(words));
     find("correction-send").addEventListener("click", () => this.send());
     find("correction-drop").addEventListener("click", () => {
       this.begin(this.text);
       find("found").querySelector(".result")?.focus();
     });
+  }
+
+  /** Add a label that is missing. */
+  include(label) {
+    this.wrong.delete(label.id);
+    this.right.set(label.id, label.text);
+    this.render();
+    announce(`${label.text.slice(0, 100)} added to the correction.`);
+  }
+
+  /** Create a label that does not exist yet, and add it. */
+  async create(words) {
+    const label = { id: words.slice(0, 512), text: words };
+    const done = await attempt(find("correction-fault"), () => api.addLabel(label),
+      () => this.create(words));
+    if (!done) return;
+    await know(true).catch(() => null);
+    this.include(label);
+    find("correction-note").textContent = `The label ${words.slice(0, 80)} is new.`;
   }
 
   /** Start with a text and no verdicts. */
@@ -33,6 +48,7 @@ export class Correction {
     this.right.clear();
     this.wrong.clear();
     clear(find("correction-fault"));
+    find("correction-note").textContent = "";
     this.render();
   }
 
@@ -78,6 +94,7 @@ export class Correction {
     const done = await attempt(find("correction-fault"), () => api.addExample(this.text, ids),
       () => this.send());
     if (!done) return;
+    window.dispatchEvent(new CustomEvent("corrected", { detail: { text: this.text, ids } }));
     await know(true).catch(() => null);
     await this.again();
     find("found-note").textContent =

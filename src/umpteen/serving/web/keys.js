@@ -5,7 +5,7 @@ import { judgeFocused } from "./predict.js";
 
 export const KEYS = [
   ["/", "to the text or search field"],
-  ["1 2 3", "Predict, Labels, Run"],
+  ["1 2 3 4", "Predict, Labels, Run, Review"],
   ["Enter", "in the text field: find labels"],
   ["↑ ↓", "in the list of labels: up and down"],
   ["a", "mark the label in focus as right"],
@@ -14,8 +14,8 @@ export const KEYS = [
   ["?", "this list"],
 ];
 
-const VIEWS = { 1: "predict", 2: "labels", 3: "run" };
-const FIELDS = { predict: "text", labels: "words" };
+const VIEWS = { 1: "predict", 2: "labels", 3: "run", 4: "review" };
+const FIELDS = { predict: "text", labels: "words", review: "review-texts" };
 
 export function setUp(current) {
   find("keys-list").replaceChildren(...KEYS.flatMap(([keys, words]) => [

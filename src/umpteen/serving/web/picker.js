@@ -18,8 +18,9 @@ function wholeWordsFirst(labels, words) {
 }
 
 export class LabelPicker {
-  constructor(field, list, chosen) {
-    Object.assign(this, { field, list, chosen, labels: [], at: -1, timer: 0, asking: null });
+  /** `create` makes a label of the words, where none is called like them; null where it cannot. */
+  constructor(field, list, chosen, create = null) {
+    Object.assign(this, { field, list, chosen, create, labels: [], at: -1, timer: 0, asking: null });
     field.addEventListener("input", () => {
       window.clearTimeout(this.timer);
       this.timer = window.setTimeout(() => this.search(), WAIT);
@@ -38,6 +39,8 @@ export class LabelPicker {
     if (!page) return undefined;
     const there = page.labels.filter((label) => label.state !== "retired");
     this.labels = wholeWordsFirst(there, words).slice(0, OFFERED);
+    const same = (label) => [label.id, label.text].some((own) => own.toLowerCase() === words.toLowerCase());
+    if (this.create && !page.labels.some(same)) this.labels.push({ fresh: words });
     this.at = -1;
     this.render();
     return undefined;
@@ -47,7 +50,9 @@ export class LabelPicker {
     this.list.replaceChildren(...this.labels.map((label, place) => make("li", {
       role: "option", id: `${this.list.id}-${place}`, "aria-selected": String(place === this.at),
       onmousedown: (event) => { event.preventDefault(); this.choose(place); },
-    }, make("bdi", {}, label.text.slice(0, 120)), " ", make("code", {}, label.id))));
+    }, label.fresh
+      ? ["Create the label ", make("strong", {}, make("bdi", {}, label.fresh.slice(0, 120)))]
+      : [make("bdi", {}, label.text.slice(0, 120)), " ", make("code", {}, label.id)])));
     const open = this.labels.length > 0;
     show(this.list, open);
     this.field.setAttribute("aria-expanded", String(open));
@@ -74,7 +79,8 @@ export class LabelPicker {
     const label = this.labels[place];
     this.field.value = "";
     this.close();
-    this.chosen(label);
+    if (label.fresh) this.create(label.fresh);
+    else this.chosen(label);
   }
 
   close() {

@@ -66,7 +66,13 @@ export async function ask() {
   const body = { texts: [text], k: Number(find("how-many").value), head: find("head").value };
   const answer = await attempt(find("predict-fault"), async () => {
     await know();
-    return api.predict(body.head ? body : { texts: body.texts, k: body.k }, signal);
+    const found = await api.predict(body.head ? body : { texts: body.texts, k: body.k }, signal);
+    const { info } = known();
+    if (found.name !== info.name || found.model !== info.model) {  // another model is active now
+      await know(true);
+      window.dispatchEvent(new Event("known"));
+    }
+    return found;
   }, ask);
   if (signal.aborted) return;
   find("answer").removeAttribute("aria-busy");

@@ -1,0 +1,1 @@
+"""What benchmarks share: timing, tables, results with machine facts, arguments, trainings."""

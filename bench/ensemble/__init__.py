@@ -1,0 +1,1 @@
+"""Benchmarks of the ensemble, its lexical scorers and added labels."""

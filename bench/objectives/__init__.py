@@ -1,0 +1,1 @@
+"""Benchmarks of objectives over all labels."""

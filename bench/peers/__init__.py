@@ -1,0 +1,1 @@
+"""Benchmarks of other libraries on the same data."""

@@ -1,0 +1,1 @@
+"""Benchmarks of nearest-label search and one text to its labels."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the service and the store of changes."""

@@ -1,0 +1,1 @@
+"""Benchmarks of training runs, their steps, and what they read."""

@@ -1,0 +1,1 @@
+"""Collectives between ranks and the sharding of labels."""

@@ -1,0 +1,1 @@
+"""Triton kernels and fused transformer blocks, each with a plain expression beside it."""

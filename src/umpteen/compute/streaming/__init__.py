@@ -1,0 +1,1 @@
+"""Objectives over all labels, in blocks of labels."""

@@ -1,0 +1,152 @@
+"""Rows of a table taken apart: texts and ids at once, labels when their separator is known."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from umpteen.data.formats.label_separators import is_missing, label_values, split_numbers
+from umpteen.data.formats.lines import kind
+from umpteen.data.formats.records import LabelNames, Queries, as_id
+from umpteen.data.formats.table_columns import Columns
+from umpteen.data.formats.targets import TargetRows, Unit
+from umpteen.errors import DataError
+
+Record = dict[str, Any]
+NumberedRow = tuple[int, Record]
+
+
+class Table(Protocol):
+    """A file with rows, opened: its columns are known, its rows can be read once."""
+
+    path: Path
+    unit: Unit
+    """What the numbers of rows count."""
+    columns: list[str]
+    notes: list[str]
+    """What was found about the file itself and may be otherwise than meant."""
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[NumberedRow]:
+        """Yield number and values of each row; a field that is not there may be left out."""
+
+
+class SplitRows:
+    """The rows of one split while its table is read.
+
+    Labels in lists become label rows at once. From the first cell with text on, the cells are kept
+    until the separator of the whole data set is known; records never are.
+    """
+
+    def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
+        self.cells: list[Any] = []
+        """Label cells that wait for the separator."""
+        self._table = table
+        self._columns = columns
+        self._names = names
+        self._targets = TargetRows(table.path, unit=table.unit, column=columns.labels)
+        self._titles: list[str] = []
+        self._contents: list[str] = []
+        self._ids: list[str] = []
+        self._relevances: list[Any] = []
+        self._numbers = array("q")
+
+    def read(self, *, wait: bool) -> bool:
+        """Read all rows of the table.
+
+        Args:
+            wait: Whether an earlier split has cells that wait: the order of labels is theirs first.
+
+        Returns:
+            Whether cells wait for the separator.
+
+        Raises:
+            DataError: With file and line of the first row that is wrong.
+        """
+        columns = self._columns
+        label_column, relevance_column = str(columns.labels), columns.relevance
+        for number, record in self._table.rows(columns.used()):
+            try:
+                self._titles.append(take_text(record, columns.title))
+                if columns.content:
+                    self._contents.append(take_text(record, columns.content))
+                if columns.id is not None:
+                    self._ids.append(take_id(record, columns.id))
+            except DataError as error:
+                raise self._targets.error(str(error), number) from error
+            cell = record.get(label_column)
+            relevance = None if relevance_column is None else record.get(relevance_column)
+            if wait or isinstance(cell, str) or isinstance(relevance, str):
+                wait = True
+                self.cells.append(cell)
+                self._relevances.append(relevance)
+                self._numbers.append(number)
+            else:
+                self._add(number, cell, relevance, None)
+        return wait
+
+    def finish(self, separator: str | None) -> Queries:
+        """Take the waiting cells apart and return the queries.
+
+        Args:
+            separator: Stands between labels in text; None if a cell is one label.
+
+        Raises:
+            DataError: With file, line and column of the first cell that is wrong.
+        """
+        waiting = zip(self._numbers, self.cells, self._relevances, strict=True)
+        for number, cell, relevance in waiting:
+            self._add(number, cell, relevance, separator)
+        contents = self._contents if any(self._contents) else None
+        return Queries(self._titles, contents, self._ids or None, self._targets)
+
+    def _add(self, number: int, cell: Any, relevance: Any, separator: str | None) -> None:
+        column, values = self._columns.labels, None
+        try:
+            found = self._names(label_values(cell, separator))
+            column = self._columns.relevance
+            if not is_missing(relevance):
+                values = split_numbers(relevance, separator)
+        except DataError as error:
+            raise self._targets.error(str(error), number, column) from error
+        self._targets.add(found, values, number)
+
+
+def take_text(record: Record, names: Sequence[str]) -> str:
+    """Return the text of some columns, joined with blanks; empty where there is none.
+
+    Raises:
+        DataError: If a column is missing from the row or holds something else than text.
+    """
+    if len(names) == 1 and type(record.get(names[0])) is str:  # by far the most frequent
+        return str(record[names[0]])
+    found = []
+    for name in names:
+        if name not in record:
+            have = ", ".join(map(repr, record)) or "nothing"
+            raise DataError(f"{name!r} is missing; found {have}")
+        value = record[name]
+        if is_missing(value):
+            continue
+        if not isinstance(value, str):
+            raise DataError(f"{name!r} is {kind(value)}; expected a string")
+        found.append(value)
+    return found[0] if len(found) == 1 else " ".join(text for text in found if text)
+
+
+def take_id(record: Record, name: str) -> str:
+    """Return the id of a row.
+
+    Raises:
+        DataError: If it is missing or neither text nor a whole number.
+    """
+    if name not in record:
+        raise DataError(f"some rows have {name!r} and some do not; give all or none")
+    value = record[name]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    found = as_id(value)
+    if found is None:
+        raise DataError(f"{name!r} must be a string or a whole number")
+    return found

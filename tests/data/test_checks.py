@@ -1,0 +1,91 @@
+"""Every warning of ``umpteen data check`` appears for what it is about, and for nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from umpteen.data.checks import TextGroups, find_warnings
+from umpteen.data.dataset import Dataset
+
+TEXTS = [f"text number {i}" for i in range(40)]
+LABELS = [[f"l{i % 8}", f"m{i % 5}"] for i in range(40)]
+
+
+def warnings(texts=TEXTS, labels=LABELS, **options):
+    return find_warnings(Dataset.from_lists(texts, labels, **options), max_tokens=512)
+
+
+def test_good_data_has_none():
+    assert warnings() == []
+    assert warnings(test_texts=["another text"], test_labels=[["l0"]]) == []
+
+
+def test_repeated_texts_are_counted_without_regard_to_case_and_blanks():
+    said = warnings([*TEXTS, "TEXT  number 3 ", "text number 3"], [*LABELS, LABELS[3], LABELS[3]])
+    assert said == ["train: 2 texts repeat another (row 41 is as row 4: 'text number 3')"]
+
+
+def test_the_same_text_with_other_labels_is_named():
+    said = warnings([*TEXTS, TEXTS[3], TEXTS[4]], [*LABELS, ["l1"], LABELS[4][::-1]])
+    assert said[0].startswith("train: 2 texts repeat another")
+    assert said[1].startswith(
+        "train: 1 text has different labels in different rows (first rows 4 and 41)"
+    )
+    assert len(said) == 2
+
+
+def test_empty_texts_are_not_repeated_texts():
+    assert warnings(["", " ", *TEXTS[2:]]) == []
+
+
+def test_texts_of_test_in_train_are_a_leak():
+    said = warnings(test_texts=["new", "Text number 7", "text number 9"], test_labels=[["l0"]] * 3)
+    assert said == [
+        "test: 2 of 3 texts are also in train (leakage; rows 2, 3); metrics on them say nothing "
+        "about new texts"
+    ]
+
+
+def test_labels_that_only_test_has_are_named():
+    said = warnings(test_texts=["new", "newer"], test_labels=[["l0", "z"], ["z"]])
+    assert said == ["test: 1 label without a training text (z), 2 times; only the label's text can "
+                    "find them"]  # fmt: skip
+
+
+def test_a_label_on_most_rows_is_named():
+    labels = [[*row, "all"] if i % 4 else row for i, row in enumerate(LABELS)]
+    assert warnings(labels=labels) == [
+        "train: label 'all' is on 75% of the rows; every prediction will have it, and it raises "
+        "the metrics"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mark", "option"), [(" / ", "'/'"), ("|", "'|'"), (",", "','"), ("\t", "tab")]
+)
+def test_labels_that_look_like_several_are_named(mark, option):
+    labels = [[f"a{i % 7}{mark}b{i % 11}"] for i in range(40)]
+    [said] = warnings(labels=labels)
+    assert said.startswith("40 of 40 labels hold ")
+    assert said.endswith(f"use --separator {option}")
+
+
+def test_names_with_commas_that_are_used_often_are_fine():
+    assert warnings(labels=[[["Food, drinks", "Toys, games"][i % 2]] for i in range(40)]) == []
+
+
+def test_long_texts_are_counted_with_the_length_that_is_read():
+    texts = [*TEXTS[:38], "word " * 384, "word " * 385]
+    [said] = warnings(texts)
+    assert said.startswith(
+        "train: 1 of 40 texts is longer than 384 words (about 512 tokens; row 40); encoders read "
+    )
+
+
+def test_groups_number_equal_texts_alike():
+    data = Dataset.from_lists(
+        ["a", "B", "", "A"], [["x"]] * 4, test_texts=["b"], test_labels=[["x"]]
+    )
+    groups = TextGroups.of_dataset(data)
+    assert groups.of["train"].tolist() == [0, 1, -1, 0]
+    assert groups.of["test"].tolist() == [1]

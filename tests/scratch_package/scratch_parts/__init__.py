@@ -1,0 +1,1 @@
+"""Parts of another package, each written from the guide alone."""

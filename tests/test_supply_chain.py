@@ -1,0 +1,91 @@
+"""The lock file and the bill of materials: complete, pinned and reproducible."""
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINE = re.compile(r"([A-Za-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pinned(text, pattern):
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "-"))]
+    found = [pattern.fullmatch(line) for line in lines]
+    assert all(found), [line for line, match in zip(lines, found, strict=True) if not match]
+    return {normal(match[1]): match[2] for match in found}
+
+
+def test_every_locked_package_has_a_hash_and_the_tested_version():
+    locked = pinned((ROOT / "requirements.lock").read_text("utf-8"), LINE)
+    constraints = pinned(
+        (ROOT / "constraints.txt").read_text("utf-8"), re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
+    )
+    assert len(locked) > 50
+    assert {"torch", "numpy", "click", "pytest", "fastapi"} <= set(locked)
+    # What torch brings for CUDA has no pin: an install for the CPU is without it.
+    own = {n: v for n, v in locked.items() if not n.startswith(("nvidia-", "cuda-"))}
+    differing = {n: (v, constraints.get(n)) for n, v in own.items() if constraints.get(n) != v}
+    assert not differing, "run make lock, or pin these in constraints.txt"
+
+
+def test_the_lock_names_no_place_to_download_from():
+    assert "://" not in (ROOT / "requirements.lock").read_text("utf-8")
+
+
+def test_the_lock_is_made_of_a_report_of_pip():
+    lock_lines = runpy.run_path(str(ROOT / "tools" / "lock.py"))["lock_lines"]
+
+    def item(name, **info):
+        return {"metadata": {"name": name, "version": "1.0"}, "download_info": info}
+
+    hashed = {"archive_info": {"hashes": {"sha256": "ab" * 32}}}
+    report = {"install": [item("b", **hashed), item("A", **hashed), item("umpteen", url="x")]}
+    assert lock_lines(report) == [f"{n}==1.0 --hash=sha256:{'ab' * 32}" for n in ("A", "b")]
+    with pytest.raises(ValueError, match="c 1.0 comes without a SHA-256"):
+        lock_lines({"install": [item("c", archive_info={})]})
+
+
+@pytest.fixture(scope="module")
+def bill():
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "sbom.py"], capture_output=True, text=True, check=True
+    )
+    again = subprocess.run(
+        [sys.executable, ROOT / "tools" / "sbom.py"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == again.stdout
+    return json.loads(done.stdout)
+
+
+def test_the_bill_lists_every_installed_package(bill):
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.5", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", bill["serialNumber"])
+    # Not what other tests put on the path, such as the packages inside setuptools.
+    places = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
+    installed = {normal(each.metadata["Name"]) for each in distributions(path=list(places))}
+    listed = {normal(each["name"]) for each in bill["components"]}
+    assert listed | {"umpteen"} == installed
+    assert bill["metadata"]["component"]["name"] == "umpteen"
+    for each in bill["components"]:
+        assert each["purl"].startswith("pkg:pypi/")
+        assert each["version"]
+
+
+def test_the_bill_says_which_package_needs_which(bill):
+    refs = {each["bom-ref"] for each in [bill["metadata"]["component"], *bill["components"]]}
+    needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
+    assert set(needs) == refs
+    assert all(set(on) <= refs for on in needs.values())
+    own = needs[bill["metadata"]["component"]["bom-ref"]]
+    assert any(ref.startswith("pkg:pypi/numpy@") for ref in own)
