@@ -76,3 +76,12 @@ def test_counts_of_processes_are_summed(tmp_path):
     found = values(done.stdout)
     assert found["umpteen_texts_total", ()] == 7
     assert found["umpteen_request_seconds_count", (("route", "/v1/predict"),)] == 2
+
+
+def test_facts_of_nothing_are_left_out():
+    metrics = ServiceMetrics()
+    metrics.info("model_info", "Loaded models.", lambda: [])
+    metrics.info("build_info", "The build.", lambda: [{"version": "1"}])
+    found = values(metrics.render())
+    assert found[("umpteen_build_info", (("version", "1"),))] == 1.0
+    assert not [name for name, _ in found if name == "umpteen_model_info"]

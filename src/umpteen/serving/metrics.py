@@ -127,6 +127,8 @@ class ServiceMetrics:
             except Exception:
                 logger.exception("the facts %s could not be read", name)
                 continue
+            if not entries:
+                continue
             family = GaugeMetricFamily(f"umpteen_{name}", about, labels=list(entries[0]))
             for entry in entries:
                 family.add_metric(list(entry.values()), 1.0)
