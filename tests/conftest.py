@@ -3,12 +3,23 @@
 Every test also gets a cache folder of its own, so that nothing is read from or left in the user's.
 """
 
+import itertools
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
+# The same inputs on every machine, however slow it is.
+settings.register_profile(
+    "umpteen",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("umpteen")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may need the network
 # Read when torch is imported. Things are tiny and workers many: more threads wait for each other.
@@ -29,14 +40,25 @@ KINDS = ("red", "blue", "old", "tiny")
 FILLERS = ("about", "some", "with", "near", "from", "under", "very", "quite")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Slow ones first: who has nothing left to do takes over the last tests of another worker."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in items:
+            if item.get_closest_marker("processes"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.fixture(scope="session")
+def cache_folders(tmp_path_factory):
+    """New folders, in one of their own: pytest lists all folders beside one that it makes."""
+    parent = tmp_path_factory.mktemp("caches")
+    return (parent / str(number) for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("UMPTEEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+def _own_cache(cache_folders, monkeypatch):
+    monkeypatch.setenv("UMPTEEN_CACHE", str(next(cache_folders)))
 
 
 @pytest.fixture

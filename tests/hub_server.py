@@ -83,7 +83,7 @@ class Hub:
         handler = type("HandlerOfHub", (Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def about(self, repository):
         names = [{"rfilename": name} for name in self.files[repository]]

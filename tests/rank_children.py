@@ -5,10 +5,12 @@ torch, with what torch puts off until there is something to differentiate or to 
 used it: each rank is a real process that costs no import of its own.
 """
 
+import contextlib
 import functools
 import importlib.util
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -70,9 +72,11 @@ def said(folder) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port below those that systems give to whoever asks for any: it stays free."""
+    while True:
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", random.SystemRandom().randrange(10_000, 32_000)))
+            return listener.getsockname()[1]
 
 
 def speak_to(file) -> None:

@@ -81,7 +81,7 @@ def test_plans_are_as_near_to_kept_results_as_the_documents_say(file):
     assert compared
 
 
-def test_two_small_rows_run_on_a_cpu():
-    rows = gpu.run(setting(), ["bce", "softmax"])
-    assert [row.name for row in rows] == ["bce", "softmax"]
+def test_a_small_row_runs_on_a_cpu():
+    rows = gpu.run(setting(), ["softmax"])
+    assert [row.name for row in rows] == ["softmax"]
     assert all(row.ms > 0 and row.plain_ms > 0 for row in rows)

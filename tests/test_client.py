@@ -1,6 +1,7 @@
 """The client against a service: the same answers, its sentences, its patience."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -37,7 +38,7 @@ def script():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", answers, asked
     server.shutdown()
     server.server_close()
@@ -104,7 +105,9 @@ def test_refusals_are_the_services_own_sentences(script):
 
 
 def test_nobody_there_is_a_sentence():
-    with pytest.raises(UmpteenError, match="does not answer"):
-        Client("http://127.0.0.1:9").info()
+    with socket.socket() as silent:  # taken, and not listened on
+        silent.bind(("127.0.0.1", 0))
+        with pytest.raises(UmpteenError, match="does not answer"):
+            Client(f"http://127.0.0.1:{silent.getsockname()[1]}").info()
     with pytest.raises(UmpteenError, match="no address of a service"):
         Client("somewhere")

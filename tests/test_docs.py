@@ -181,6 +181,17 @@ def test_python_in_the_documents_is_python(document):
         ast.parse(block)
 
 
+def test_the_guide_lists_every_command():
+    from umpteen.cli import COMMANDS
+
+    table = (
+        (ROOT / "docs" / "guide" / "index.md").read_text("utf-8").partition("## Every command")[2]
+    )
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `umpteen ")]
+    named = {word for cell in cells for word in re.findall(r"[\w-]+", cell)}
+    assert set(COMMANDS) <= named
+
+
 def test_every_decision_names_its_price():
     page = text_of(ROOT / "docs" / "explanation" / "decisions.md")
     decisions = page.split("\n## ")[1:]

@@ -12,6 +12,8 @@ from umpteen.hub import LEFT_OUT, save_for_hub
 from umpteen.predictor import Predictor
 
 pytest.importorskip("huggingface_hub")
+
+pytestmark = pytest.mark.processes
 TEXTS = ["red apple", "old river"]
 CODE = """
 import sys

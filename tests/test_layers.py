@@ -20,13 +20,14 @@ LAYERS = (
     {"model", "config"},
     {"ranking"},
     {
-        "client", "evaluation", "hub", "label_indexes", "model_card", "per_label",
-        "prediction_records", "predictor", "predictor_state", "run_files", "run_folder",
-        "scoring", "suggestions",
+        "arrow_predictions", "client", "evaluation", "hub", "label_indexes", "model_card",
+        "per_label", "prediction_records", "predictor", "predictor_changes", "predictor_state",
+        "run_files",
+        "run_folder", "scoring", "suggestions", "judgements", "teachers",
     },
     {"training", "export"},
     {"report", "study", "plan"},
-    {"cli", "serving", "sklearn", "__main__"},
+    {"cli", "serving", "sklearn", "ray", "__main__"},
 )  # fmt: skip
 """From the bottom up; at most three packages each, beside single modules."""
 BASE = LAYERS[0]
@@ -37,9 +38,11 @@ WITHIN_A_LAYER = {
     ("predictor", "predictor_state"), ("predictor_state", "run_files"),
     ("run_files", "run_folder"),
     ("evaluation", "per_label"), ("prediction_records", "predictor"),
-    ("suggestions", "predictor"),
+    ("judgements", "predictor"), ("judgements", "teachers"),
+    ("suggestions", "predictor"), ("arrow_predictions", "predictor"),
+    ("arrow_predictions", "run_files"),
     ("hub", "model_card"), ("hub", "run_folder"), ("model_card", "run_folder"),
-    ("predictor", "hub"),
+    ("predictor", "hub"), ("predictor", "predictor_changes"), ("predictor_changes", "hub"),
 }  # fmt: skip
 """Importer and imported, where both are of one layer above the first."""
 FILES = sorted(path for path in ROOT.rglob("*.py"))

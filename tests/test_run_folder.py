@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from umpteen.data import label_columns
 from umpteen.data.label_columns import read_columns
 from umpteen.data.labels import LabelSet
 from umpteen.errors import LabelMismatch, RunError
@@ -93,16 +94,20 @@ def test_columns_say_what_the_list_says(rows):
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(place)
         folder.write_labels(labels, np.array(counts))
-        columns = read_columns(
-            folder.path / "labels.columns", (folder.path / "labels.jsonl").read_bytes()
-        )
-        assert (columns is None) == any("\0" in text for text in ids + titles)
-        for _ in range(2):  # with columns, then without
-            found, read = folder.read_labels()
+        assert read_columns(folder.path / "labels.columns", folder.path / "labels.jsonl")
+        for mapped_from in (1, 10, 10):  # mapped, read into lists, then without columns
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(label_columns, "MAPPED_LABELS", mapped_from)
+                found, read = folder.read_labels()
+            assert isinstance(found.ids, list) == (mapped_from == 10)
+            assert {label_id: found.rows[label_id] for label_id in ids} == labels.rows
+            assert found.rows.get("no such label") is None
+            assert (found.ids[:], found.texts[:], found.ids[-1]) == (ids, labels.texts[:], ids[-1])
             assert (found.ids, found.titles, found.contents) == (ids, titles, titles[::-1])
             assert read.tolist() == counts
             assert found.fingerprint == labels.fingerprint
-            (folder.path / "labels.columns").unlink(missing_ok=True)
+            if mapped_from == 10:
+                (folder.path / "labels.columns").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last", "list", "all"])

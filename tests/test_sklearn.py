@@ -21,7 +21,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
-from sklearn.utils import estimator_checks, get_tags
+from sklearn.utils import get_tags
 
 from umpteen.errors import ConfigError, DataError
 from umpteen.sklearn import UmpteenClassifier, ranking_scorer
@@ -35,19 +35,6 @@ SETTINGS = {
     "ensemble.min_queries": 5,
     "ensemble.seconds": 1.0,
 }
-CHECKS = [
-    "check_estimator_cloneable",
-    "check_estimator_tags_renamed",
-    "check_valid_tag_types",
-    "check_estimator_repr",
-    "check_no_attributes_set_in_init",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_mixin_order",
-    "check_parameters_default_constructible",
-    "check_get_params_invariance",
-    "check_set_params",
-]
-"""The checks of scikit-learn that need no matrix of numbers."""
 IN_ANOTHER_PROCESS = """
 import json, sys, joblib
 from pathlib import Path
@@ -81,16 +68,6 @@ def fitted(texts, indicator):
     return make().fit(texts, indicator)
 
 
-def test_scikit_learn_accepts_the_estimator():
-    with pytest.warns(estimator_checks.SkipTestWarning, match="requires input"):
-        estimator_checks.check_estimator(UmpteenClassifier())
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_checks_without_a_matrix_pass(name):
-    getattr(estimator_checks, name)("UmpteenClassifier", UmpteenClassifier())
-
-
 def test_tags_say_texts_in_and_many_labels_out():
     tags = get_tags(UmpteenClassifier())
     assert tags.input_tags.string
@@ -107,6 +84,32 @@ def test_parameters_are_kept_and_cloned():
     other = clone(model).set_params(threshold="auto", epochs=1)
     assert (other.threshold, other.epochs, model.threshold) == ("auto", 1, 0.3)
     assert other.settings == SETTINGS
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_neither_order_nor_company_of_texts_matters(method, fitted, texts):
+    whole = getattr(fitted, method)(texts)
+    order = np.random.default_rng(1).permutation(len(texts))
+    shuffled = getattr(fitted, method)([texts[row] for row in order])
+    np.testing.assert_allclose(shuffled, whole[order], atol=1e-6)
+    alone = np.concatenate([getattr(fitted, method)([text]) for text in texts[:5]])
+    np.testing.assert_allclose(alone, whole[:5], atol=1e-6)
+
+
+def test_what_can_only_become_an_array_is_read(fitted, texts):
+    class OnlyArray:
+        def __array__(self, dtype=None, copy=None):
+            return np.array(texts, object)
+
+    np.testing.assert_array_equal(fitted.predict(OnlyArray()), fitted.predict(texts))
+
+
+def test_wrong_input_is_a_value_error(texts):
+    with pytest.raises(ValueError, match="X is a table") as caught:
+        make().fit(pytest.importorskip("pandas").DataFrame({"a": texts}), [["x"]] * len(texts))
+    assert isinstance(caught.value, DataError)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        make().fit(texts, np.linspace(0, 1, len(texts)))
 
 
 def test_an_indicator_matrix_comes_back_as_one(fitted, texts, indicator):

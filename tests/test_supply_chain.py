@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -37,6 +38,39 @@ def test_every_locked_package_has_a_hash_and_the_tested_version():
     own = {n: v for n, v in locked.items() if not n.startswith(("nvidia-", "cuda-"))}
     differing = {n: (v, constraints.get(n)) for n, v in own.items() if constraints.get(n) != v}
     assert not differing, "run make lock, or pin these in constraints.txt"
+
+
+def test_the_lock_has_all_that_the_extras_of_its_install_need():
+    """`make lock` installs [dev,docs]; what these and their packages require must be in it."""
+    from packaging.requirements import Requirement
+
+    locked = pinned((ROOT / "requirements.lock").read_text("utf-8"), LINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    installed = {normal(each.name): each for each in distributions()}
+    here = {"sys_platform": "linux", "platform_system": "Linux", "python_version": "3.11"}
+    todo = [(Requirement(line), ("",)) for line in project["dependencies"]]
+    todo += [(Requirement("umpteen[dev,docs]"), ("",))]
+    seen, missing = set(), set()
+    while todo:
+        wanted, given = todo.pop()
+        holds = [
+            wanted.marker is None or wanted.marker.evaluate(here | {"extra": e}) for e in given
+        ]
+        name, asked = normal(wanted.name), tuple(sorted(wanted.extras))
+        if not any(holds) or (name, asked) in seen:
+            continue
+        seen.add((name, asked))
+        if name == "umpteen":
+            todo += [(Requirement(line), ("",)) for extra in asked for line in extras[extra]]
+            continue
+        if name not in locked:
+            missing.add(name)
+        elif name in installed:
+            lines = installed[name].requires or ()
+            todo += [(Requirement(line), ("", *asked)) for line in lines]
+    assert len(seen) > 100
+    assert not missing, "run make lock"
 
 
 def test_the_lock_names_no_place_to_download_from():

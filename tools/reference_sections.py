@@ -311,6 +311,7 @@ def run_folder() -> str:
 def python_names() -> str:
     """Public functions and classes with their signatures."""
     import umpteen
+    import umpteen.ray
     from umpteen.client import Client
     from umpteen.evaluation import Evaluation
     from umpteen.predictions import Prediction
@@ -320,6 +321,8 @@ def python_names() -> str:
     named = [(f"umpteen.{each.__name__}", each) for each in public]
     named += [(f"{k.__module__}.{k.__name__}", k) for k in (Prediction, Evaluation, Client)]
     named += [(f"umpteen.sklearn.{k.__name__}", k) for k in (UmpteenClassifier, ranking_scorer)]
+    cluster = (umpteen.ray.predict_files, umpteen.ray.ArrowPredictor)
+    named += [(f"umpteen.ray.{k.__name__}", k) for k in cluster]
     return "\n\n".join(block for name, each in named for block in _name(name, each))
 
 
@@ -331,7 +334,11 @@ def _name(name: str, part: Any) -> list[str]:
     fields = _attribute_docs(part) if dataclasses.is_dataclass(part) else {}
     if fields:
         blocks.append("\n".join(item(f"`{key}`: {plain(text)}") for key, text in fields.items()))
-    for key, each in vars(part).items():
+    members: dict[str, Any] = {}
+    for base in part.__mro__:
+        if base.__module__.startswith("umpteen."):
+            members = {**members, **{k: v for k, v in vars(base).items() if k not in members}}
+    for key, each in members.items():
         if key.startswith("_") or not (inspect.getdoc(each) or "").strip():
             continue
         call = each.__func__ if isinstance(each, classmethod | staticmethod) else each

@@ -1,12 +1,13 @@
 """umpteen beside Annif's own backends on one corpus, measured by Annif.
 
-    python -m bench peers annif ANNIF CORPUS VOCABULARY LANGUAGE OUT
+    python -m bench peers annif ANNIF CORPUS VOCABULARY LANGUAGE OUT [--seeds 17 18 19]
 
 ANNIF is the program in its own environment (annif[omikuji] 1.4, NLTK data in NLTK_DATA), CORPUS a
 TSV file of Annif. A fifth of the corpus is the test split; texts are in one split only.
 """
 
 import argparse
+import contextlib
 import random
 import re
 import subprocess
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("vocabulary", type=Path)
     parser.add_argument("language")
     parser.add_argument("out", type=Path, help="a folder that does not exist yet")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[17, 18, 19], help="of umpteen")
 
 
 def main(given: argparse.Namespace) -> None:
@@ -79,19 +81,33 @@ def main(given: argparse.Namespace) -> None:
     call("load-vocab", "words", str(Path(vocabulary).resolve()))
     for name in ("tfidf", "omikuji", "mllm"):
         call("train", name, "data/train.tsv")
+    rows = Table(["backend", "seed", *METRICS])
+
+    def measure(name, seed):
+        wanted = [word for metric in METRICS for word in ("-m", metric)]
+        table = call("eval", "--limit", "5", "--threshold", "0", *wanted, name, "data/test.tsv")
+        values = [re.search(rf"{metric}:\s+([\d.]+)", table)[1] for metric in METRICS]
+        rows.add(name, seed, *(100 * float(value) for value in values))
+
+    for name in ("tfidf", "omikuji", "mllm", "ensemble"):
+        measure(name, "")
+    for seed in given.seeds:
+        with served(out, language, seed):
+            measure("umpteen", seed)
+            measure("umpteen-omikuji", seed)
+
+
+@contextlib.contextmanager
+def served(out, language, seed):
+    """Train with a seed, and serve the run for the block."""
     umpteen = [sys.executable, "-m", "umpteen"]
-    data, run = str(out / "data"), str(out / "run")
-    subprocess.run([*umpteen, "train", data, "--language", language, "--out", run], check=True)
-    serve = [*umpteen, "serve", run, "--annif", "words", "--port", str(PORT)]
-    service = subprocess.Popen(serve)
+    data, run = str(out / "data"), str(out / f"run-{seed}")
+    train = [*umpteen, "train", data, "--language", language, "--out", run]
+    subprocess.run([*train, "--set", f"seed={seed}"], check=True)
+    service = subprocess.Popen([*umpteen, "serve", run, "--annif", "words", "--port", str(PORT)])
     try:
         wait()
-        rows = Table(["backend", *METRICS])
-        for name in BACKENDS:
-            wanted = [word for metric in METRICS for word in ("-m", metric)]
-            table = call("eval", "--limit", "5", "--threshold", "0", *wanted, name, "data/test.tsv")
-            values = [re.search(rf"{metric}:\s+([\d.]+)", table)[1] for metric in METRICS]
-            rows.add(name, *(100 * float(value) for value in values))
+        yield
     finally:
         service.terminate()
         service.wait()

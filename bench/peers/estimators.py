@@ -1,11 +1,13 @@
 """umpteen and OneVsRest(LinearSVC) as scikit-learn estimators on one data set, in one table.
 
-    python -m bench peers estimators DATA [--texts 2000] [--cv 2] [--seed 0] [--out rows.json]
+    python -m bench peers estimators DATA [--texts 2000] [--cv 2] [--seeds 0 1 2]
+        [--out rows.json]
 
 Both are pipelines. ``cross_val_score`` (nDCG@5) and a ``GridSearchCV`` run on so many training
 texts, drawn by the seed; the best settings are fitted on all of these texts and judged on the test
-split once. joblib then takes each estimator to a new process, whose scores must be the same.
-Seconds are CPU seconds of this process and its threads.
+split once. With several seeds the table has means; the JSON file has each. joblib then takes each
+estimator to a new process, whose scores must be the same. Seconds are CPU seconds of this process
+and its threads.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +74,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_data(parser)
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--cv", type=int, default=2)
-    options.add_seed(parser)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options.add_out(parser)
 
 
 def main(args: argparse.Namespace) -> None:
     warnings.filterwarnings("ignore", message="Label not")  # rare labels that a fold lacks
-    data = umpteen.load_dataset(args.data)
+    data, rows = umpteen.load_dataset(args.data), []
+    for seed in args.seeds:
+        args.seed = seed
+        for row in one_seed(data, args):
+            rows.append({"seed": seed, **row})
+            save(args.out, rows, **facts("cpu"))
+    print_rows(means(rows), digits=1)
+
+
+def means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Average numbers over seeds; list what is no number."""
+    made = []
+    for name in dict.fromkeys(row["estimator"] for row in rows):
+        own = [row for row in rows if row["estimator"] == name]
+        shown = {"estimator": name, "seeds": len(own)}
+        for key in (key for key in own[0] if key not in ("seed", "estimator")):
+            values = [row[key] for row in own]
+            numbers = all(isinstance(value, float) for value in values)
+            shown[key] = float(np.mean(values)) if numbers else " / ".join(dict.fromkeys(values))
+        made.append(shown)
+    return made
+
+
+def one_seed(data: umpteen.Dataset, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the row of each estimator."""
     train, test = data["train"], data["test"]
     rng = np.random.default_rng(args.seed)
     drawn = np.sort(rng.permutation(len(train))[: args.texts])
@@ -86,12 +113,8 @@ def main(args: argparse.Namespace) -> None:
     y, texts = targets[:, kept].toarray(), [train.texts()[row] for row in drawn]
     y_test = (test.targets[:, kept] > 0).toarray().astype(np.int64)
     print(f"{len(texts)} texts, {len(kept)} labels, {len(test)} test texts", file=sys.stderr)
-    rows = []
     for name, (pipe, grid) in pipelines(args.seed).items():
-        row = measured(pipe, grid, texts, y, test.texts(), y_test, args)
-        rows.append({"estimator": name, **row})
-        save(args.out, rows, **facts("cpu"))
-    print_rows(rows, digits=1)
+        yield {"estimator": name, **measured(pipe, grid, texts, y, test.texts(), y_test, args)}
 
 
 class LackingLast:
@@ -135,7 +158,7 @@ def measured(pipe, grid, texts, y, test_texts, y_test, args) -> dict[str, Any]:
     )
     best = ", ".join(f"{k.rpartition('__')[2]} {v}" for k, v in search.best_params_.items())
     return {
-        "cross-validated nDCG@5": f"{100 * scores.mean():.1f}",
+        "cross-validated nDCG@5": float(100 * scores.mean()),
         "best of the grid": best,
         **values,
         "micro-F1": micro,

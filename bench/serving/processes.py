@@ -19,12 +19,21 @@ def resident(pid):
 
 
 def private(pid):
-    """Unique set size in MiB."""
+    """Unique set size in MiB; pages of files that no other process has mapped are among it."""
+    return _memory(pid, "Private_")
+
+
+def anonymous(pid):
+    """MiB that belong to no file: what a leak would make grow."""
+    return _memory(pid, "Anonymous:")
+
+
+def _memory(pid, kind):
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # the process has ended
         return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+    return sum(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
 
 
 def cpu_seconds(pid):

@@ -1,6 +1,7 @@
 """A service under mixed load for a while: predictions, changes, swaps, hostile clients, kills.
 
-    python -m bench serving soak RUN [--minutes 30] [--workers 2] [--clients 8] [--out FILE]
+    python -m bench serving soak RUN [--minutes 30] [--workers 2] [--clients 8] [--pause 0.02]
+        [--kill-seconds 120] [--out FILE]
 
 RUN is copied twice, as models ``a`` and ``b`` of one service with keys. Then, all at once: clients
 predict (one to many texts); two clients add labels and examples and retire labels; an administrator
@@ -8,7 +9,8 @@ activates the other model again and again; hostile clients send half headers, on
 nonsense, dear requests and requests without a key; a worker is killed (SIGKILL) now and then. A
 prediction fails if it is neither answered nor refused with 429 or 504; one whose connection a kill
 cuts is counted apart. At the end both stores are compared with what was granted. Memory is that of
-all workers together, so that a replaced worker does not hide growth.
+all workers together, so that a replaced worker does not hide growth: private memory, which also has
+the pages of mapped files that one worker alone has read so far, and what belongs to no file.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from pathlib import Path
 
 from bench.common import options
 from bench.common.results import facts, save
-from bench.serving.processes import private
+from bench.serving.processes import anonymous, private
 from bench.serving.service import serve_command, start
 from umpteen.run_folder import RunFolder
 from umpteen.serving.keys import add_key
@@ -41,9 +43,9 @@ class Soak:
     def __init__(self, given, folder):
         self.given, self.folder = given, folder
         self.seen = {name: Counter() for name in ("predict", "change", "admin", "hostile")}
-        self.granted = {"a": {"labels": set(), "retired": set()}, "b": {"labels": set(),
-                        "retired": set()}}  # fmt: skip
-        self.memory, self.kills = [], 0
+        kinds = ("labels", "retired", "examples")
+        self.granted = {name: {kind: set() for kind in kinds} for name in "ab"}
+        self.memory, self.anonymous, self.kills = [], [], 0
         self.end = 0.0
         self.tokens = {
             scope: add_key(folder / "keys.json", scope, scope)
@@ -51,6 +53,7 @@ class Soak:
         }
         lines = (Path(given.run) / "examples.jsonl").read_text("utf-8").splitlines()
         self.texts = [json.loads(line)["text"] for line in lines]
+        self.known = RunFolder(given.run).read_labels()[0].ids[0]
 
     def start(self):
         flags = ["--workers", str(self.given.workers), "--keys",
@@ -95,7 +98,7 @@ class Soak:
                 body |= {"explain": True, "k": 20}
             status, _ = await self.call("POST", "/v1/predict", body, "read")
             self.seen["predict"][status] += 1
-            await asyncio.sleep(rng.random() * 0.02)
+            await asyncio.sleep(rng.random() * self.given.pause)
 
     async def change(self, name, rng):
         number = 0
@@ -113,7 +116,16 @@ class Soak:
                 self.seen["change"][status] += 1
                 if status == 200:
                     self.granted[model]["retired"] |= set(ids[:1])
+                await self.add_example(model, name, number, rng)
             await asyncio.sleep(2 + 2 * rng.random())
+
+    async def add_example(self, model, name, number, rng):
+        text = f"{rng.choice(self.texts)} {name} {number}"
+        body = {"examples": [{"text": text, "labels": [self.known]}]}
+        status, _ = await self.call("POST", f"/v1/examples?model={model}", body, "change")
+        self.seen["change"][status] += 1
+        if status == 200:
+            self.granted[model]["examples"].add(text)
 
     async def swap(self):
         names = ["b", "a"]
@@ -157,8 +169,10 @@ class Soak:
             await asyncio.sleep(self.given.minutes * 60 / 30)
             pids = self.workers()
             self.memory.append(sum(private(pid) for pid in pids))
-            print(f"{self.memory[-1]:.0f} MiB in {len(pids)} workers, predictions "
-                  f"{dict(self.seen['predict'])}", file=sys.stderr, flush=True)  # fmt: skip
+            self.anonymous.append(sum(anonymous(pid) for pid in pids))
+            print(f"private {self.memory[-1]:.0f}, of no file {self.anonymous[-1]:.0f} MiB in "
+                  f"{len(pids)} workers, predictions {dict(self.seen['predict'])}",
+                  file=sys.stderr, flush=True)  # fmt: skip
             if self.given.kill_seconds and time.monotonic() > next_kill and len(pids) > 1:
                 os.kill(rng.choice(pids), signal.SIGKILL)
                 self.kills += 1
@@ -188,6 +202,7 @@ class Soak:
             state = ChangeStore.open(run, RunFolder(run).read_labels()[0]).state()
             missing += len(granted["labels"] - set(state.added.ids))
             missing += len(granted["retired"] - set(state.retired_ids))
+            missing += sum(state.examples.find(text) is None for text in granted["examples"])
         return missing
 
 
@@ -196,6 +211,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--pause", type=float, default=0.02, help="of a client at most, seconds")
     parser.add_argument("--kill-seconds", type=float, default=120, help="0: no worker is killed")
     options.add_seed(parser)
     options.add_out(parser)
@@ -226,9 +242,11 @@ def main(given: argparse.Namespace) -> None:
             ),
             "changes_lost": soak.lost(),
             "swaps": soak.seen["admin"][200],
+            "swaps_refused": {code: n for code, n in soak.seen["admin"].items() if code != 200},
             "attacks": dict(soak.seen["hostile"]),
             "workers_killed": soak.kills,
             "private_mib_of_all_workers": [round(each) for each in soak.memory],
+            "mib_of_no_file": [round(each) for each in soak.anonymous],
             "log_mib": round(soak.log_bytes / 2**20, 1),
             "exit_status": soak.process.returncode,
         }

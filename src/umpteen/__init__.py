@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from umpteen.evaluation import evaluate
     from umpteen.predictor import Predictor
     from umpteen.training.api import train
+    from umpteen.training.start import start
     from umpteen.types import TopK
 
 __version__ = "0.1.0"
@@ -29,6 +30,7 @@ _PUBLIC = {
     "evaluate": "umpteen.evaluation",
     "load_config": "umpteen.config.loading",
     "load_dataset": "umpteen.data.formats",
+    "start": "umpteen.training.start",
     "train": "umpteen.training.api",
 }
 
@@ -41,6 +43,7 @@ __all__ = [
     "evaluate",
     "load_config",
     "load_dataset",
+    "start",
     "train",
 ]
 

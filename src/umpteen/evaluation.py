@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Dataset, Propensity, Split
@@ -108,10 +109,11 @@ def evaluate(
     head: str = "all",
     metrics: Sequence[str] = DEFAULT_METRICS,
     tokens: TokenStore | None = None,
+    vectors: torch.Tensor | None = None,
     without: Iterable[str] = (),
     classes: Sequence[Any] | None = None,
     text_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
+    label_column: str | Sequence[str] | None = None,
     separator: str | None = None,
 ) -> Evaluation:
     """Compute metrics of a model on labelled texts.
@@ -130,69 +132,105 @@ def evaluate(
         head: ``dual``, ``classifier``, ``combined``, ``ensemble``, or ``all``.
         metrics: What to compute.
         tokens: The split's tokens, where they are known already.
+        vectors: (N, heads * dim) the split's search vectors, where they are encoded already.
         without: Scorers that the ensemble leaves out.
         classes: Label ids in the column order of an indicator matrix.
         text_column: The column with the text, for paths and tables; found by name if left out.
-        label_column: The column with the labels.
+        label_column: The column with the labels, or a list of columns of 0 and 1.
         separator: Stands between the labels of a cell.
 
     Returns:
         A report per head, in percent.
-
-    Raises:
-        DataError: If no label of the data is known to the run.
-        ConfigError: If the model has no such head, or a metric is not known.
     """
-    data = as_dataset(
-        data,
-        labels,
-        classes=classes,
-        text_column=text_column,
-        label_column=label_column,
-        separator=separator,
-        known_labels=model.labels.ids,
+    columns: dict[str, Any] = dict(
+        classes=classes, text_column=text_column, label_column=label_column
     )
+    data = as_dataset(data, labels, separator=separator, known_labels=model.labels.ids, **columns)
     model = model.as_trained()
-    matched = _match(data, split, model)
-    part = matched.split
-    texts = part.texts(model.text_config.text)
-    vectors = model.vectors(texts) if tokens is None else model.encoder.token_vectors(tokens)
-    queries, snapshot = Queries(texts, vectors), model.snapshot()
-    names = _by_kind(metrics)
-    depth = max([*(getattr(metric, "k", None) or 0 for metric in parse_all(metrics)), 5])
-    left_out, n_known = tuple(without), snapshot.n_labels
-    # Excluded labels that are not in the run are never predicted.
-    exclude = part.filters[part.filters[:, 1] < n_known]
     heads = model.heads if head == "all" else (model.require_head(head),)
+    names = _by_kind(metrics)
     _require_sets(names.of_sets, heads)
-    options: dict[str, Any] = {"label_counts": matched.label_counts, "n_train": matched.n_train}
-    options["propensity"] = model.propensity or _propensity(data, model)
-    truth, reports, sets = part.filtered_targets(), {}, None
+    measured = _Measurement(model, data, split, names, tokens=tokens, vectors=vectors)
+    reports, sets = {}, None
     for name in heads:
-        own = left_out if name == ENSEMBLE or head != "all" else ()
+        left_out = tuple(without) if name == ENSEMBLE or head != "all" else ()
+        reports[name], found, shown = measured.measure(name, left_out)
+        sets = found or sets
+    per_label = measured.per_label(name, *shown)
+    return Evaluation(reports, sets, len(measured.matched.unknown), per_label)
 
-        def ranked(k: int, name: str = name, own: tuple[str, ...] = own) -> TopK:
-            k = min(k, n_known)
-            return model.rank(queries, snapshot, k, head=name, exclude=exclude, without=own)
 
-        top = ranked(depth)
-        report = score(top, part, metrics=names.of_places, **options)
-        predicted, rule = top.cut(FIRST_PLACES), f"the first {FIRST_PLACES} labels of each text"
-        if name == ENSEMBLE and model.ensemble is not None:
-            # Deeper rankings have more candidates, which moves probabilities: sets are measured
-            # as users get them.
-            shown = top if depth == PLACES else ranked(PLACES)
-            calibration = model.ensemble.variant(left_out).calibration
-            counts = _padded(snapshot.label_counts, part.targets.shape[1])
-            sets = set_metrics(shown, truth, calibration, counts)
-            predicted = at_least(shown, calibration.threshold)
-            rule = f"labels with probability {calibration.threshold:.2f} or more"
-            values = report.values | score(predicted, part, metrics=names.of_sets, **options).values
-            report = replace(report, values={key: values[key] for key in names.keys})
-        reports[name] = report
-    scores = label_scores(find_hits(predicted, truth))
-    per_label = PerLabel(name, rule, model.labels, matched.unknown, matched.label_counts, scores)
-    return Evaluation(reports, sets, len(matched.unknown), per_label)
+class _Measurement:
+    """Labelled texts, encoded once, and what the heads of a model make of them.
+
+    Args:
+        model: As it was trained.
+        data: With the split.
+        split: Which part.
+        names: What to compute.
+        tokens: The split's tokens, where they are known already.
+        vectors: The split's search vectors, where they are encoded already.
+    """
+
+    def __init__(
+        self,
+        model: Predictor,
+        data: Dataset,
+        split: str,
+        names: _Metrics,
+        *,
+        tokens: TokenStore | None,
+        vectors: torch.Tensor | None,
+    ) -> None:
+        self.model, self.names, self.matched = model, names, _match(data, split, model)
+        self._part = part = self.matched.split
+        texts = list(part.texts(model.text_config.text))
+        if vectors is None and tokens is not None:
+            vectors = model.encoder.token_vectors(tokens)
+        vectors = model.vectors(texts) if vectors is None else vectors
+        self._queries, self._snapshot = Queries(texts, vectors), model.snapshot()
+        # Excluded labels that are not in the run are never predicted.
+        self._exclude = part.filters[part.filters[:, 1] < self._snapshot.n_labels]
+        self._truth = part.filtered_targets()
+        self._options: dict[str, Any] = {
+            "label_counts": self.matched.label_counts,
+            "n_train": self.matched.n_train,
+            "propensity": model.propensity or _propensity(data, model),
+        }
+
+    def measure(
+        self, head: str, without: tuple[str, ...]
+    ) -> tuple[Report, dict[str, Any] | None, tuple[TopK, str]]:
+        """Return the report of a head, its label sets, and which labels count as predicted."""
+        names, ensemble = self.names, self.model.ensemble
+        top = self._rank(head, names.depth, without)
+        report = score(top, self._part, metrics=names.of_places, **self._options)
+        if head != ENSEMBLE or ensemble is None:
+            shown = top.cut(FIRST_PLACES), f"the first {FIRST_PLACES} labels of each text"
+            return report, None, shown
+        # Deeper rankings have more candidates, which moves probabilities: sets are measured
+        # as users get them.
+        deep = top if names.depth == PLACES else self._rank(head, PLACES, without)
+        calibration = ensemble.variant(without).calibration
+        counts = _padded(self._snapshot.label_counts, self._part.targets.shape[1])
+        sets = set_metrics(deep, self._truth, calibration, counts)
+        predicted = at_least(deep, calibration.threshold)
+        of_sets = score(predicted, self._part, metrics=names.of_sets, **self._options)
+        values = report.values | of_sets.values
+        report = replace(report, values={key: values[key] for key in names.keys})
+        rule = f"labels with probability {calibration.threshold:.2f} or more"
+        return report, sets, (predicted, rule)
+
+    def per_label(self, head: str, predicted: TopK, rule: str) -> PerLabel:
+        """Return precision, recall, F1 and support of each label."""
+        own, scores = self.matched, label_scores(find_hits(predicted, self._truth))
+        return PerLabel(head, rule, self.model.labels, own.unknown, own.label_counts, scores)
+
+    def _rank(self, head: str, k: int, without: tuple[str, ...]) -> TopK:
+        k, snapshot = min(k, self._snapshot.n_labels), self._snapshot
+        return self.model.rank(
+            self._queries, snapshot, k, head=head, exclude=self._exclude, without=without
+        )
 
 
 @dataclass(frozen=True)
@@ -203,6 +241,8 @@ class _Metrics:
     of_sets: list[str]
     keys: list[str]
     """What all of them are called in a report."""
+    depth: int
+    """Places that they look at."""
 
 
 def _by_kind(names: Sequence[str]) -> _Metrics:
@@ -214,7 +254,8 @@ def _by_kind(names: Sequence[str]) -> _Metrics:
     parsed = parse_all(names)
     of_sets = [name for name, metric in zip(names, parsed, strict=True) if measures_sets(metric)]
     of_places = [name for name in names if name not in of_sets]
-    return _Metrics(of_places, of_sets, [str(metric) for metric in parsed])
+    depth = max([*(getattr(metric, "k", None) or 0 for metric in parsed), FIRST_PLACES])
+    return _Metrics(of_places, of_sets, [str(metric) for metric in parsed], depth)
 
 
 def _require_sets(of_sets: Sequence[str], heads: Sequence[str]) -> None:
@@ -250,7 +291,7 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
     filters[:, 1] = rows[filters[:, 1]]
     filters = filters[filters[:, 1] >= 0]
     counts = _padded(model.label_counts, n + n_unknown)
-    n_train = max(model.n_train, int(counts.max(initial=0)))
+    n_train = max(1, model.n_train, int(counts.max(initial=0)))
     matched = replace(part, targets=targets, filters=filters)
     ids, texts = data.labels.ids, data.labels.texts
     return _Matched(matched, counts, n_train, tuple((ids[r], texts[r]) for r in unknown.tolist()))

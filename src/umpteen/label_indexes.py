@@ -1,12 +1,24 @@
-"""The folder ``index/`` of a run: what ``umpteen index`` built, loaded for its heads."""
+"""The folder ``index/`` of a run: search indexes of its heads, built, measured and loaded."""
 
 from __future__ import annotations
 
-from umpteen.errors import LabelMismatch, RunError
-from umpteen.files import read_json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from umpteen.errors import ConfigError, LabelMismatch, RunError
+from umpteen.files import atomic_folder, disk_errors, read_json, write_json
 from umpteen.index import INDEXES
+from umpteen.index.base import LabelIndex
+from umpteen.index.exact import ExactIndex
+from umpteen.index.ivfpq import DEFAULT_MEMORY, IVFPQ_LABELS, IvfPqIndex
+from umpteen.index.recall import share_found
 from umpteen.ranking.label_vectors import LabelVectors
-from umpteen.registry import resolve_saved
+from umpteen.registry import resolve, resolve_saved
 from umpteen.run_folder import RunFolder
 
 
@@ -36,4 +48,107 @@ def load_label_indexes(folder: RunFolder, model: str, label_vectors: LabelVector
                 f"{again}"
             )
         kind = resolve_saved(INDEXES, about["kind"], kind="index", source=place / "about.json")
-        label_vectors.use_index(head, kind.load(place / "index"))
+        options = {"vectors": label_vectors.numpy(head)} if _rescores(kind) else {}
+        label_vectors.use_index(head, kind.load(place / "index", **options))
+
+
+def build_label_indexes(
+    folder: RunFolder,
+    label_vectors: LabelVectors,
+    queries: torch.Tensor,
+    *,
+    kind: str | None = None,
+    factory: str | None = None,
+    heads: tuple[str, ...] = (),
+    k: int = 10,
+    max_memory: int | None = None,
+) -> list[dict[str, Any]]:
+    """Build and save the indexes of a run, and compare them with exact search.
+
+    Args:
+        folder: The run.
+        label_vectors: Of its best model, on the CPU.
+        queries: (N, heads * dim) encoded texts to measure with.
+        kind: A name in the table of indexes; None for ``ivfpq`` from 5 million labels on and where
+            the vectors of a head take more than ``max_memory``, and ``exact`` otherwise.
+        factory: What ``FaissIndex.build`` makes.
+        heads: The heads to index; all of them by default.
+        k: Labels per query of the recall.
+        max_memory: Bytes that a build of ``ivfpq`` may use; 2 GiB by default.
+
+    Returns:
+        For each head the recall in percent and the milliseconds per query of both.
+
+    Raises:
+        ConfigError: If an option does not belong to the kind.
+    """
+    names = heads or label_vectors.heads
+    kind = kind or default_kind(label_vectors, names, max_memory)
+    builder = resolve(INDEXES, kind, kind="index")
+    if factory and kind != "faiss":
+        raise ConfigError("--factory is for --kind faiss")
+    options: dict[str, Any] = {"factory": factory} if factory else {}
+    with tempfile.TemporaryDirectory(dir=folder.path, prefix=".index-") as workspace:
+        if _rescores(builder):
+            options = {"max_memory": max_memory or DEFAULT_MEMORY, "workspace": workspace}
+        built = {name: builder.build(label_vectors.numpy(name), **options) for name in names}
+        rows = [_measure(label_vectors, name, each, queries, k) for name, each in built.items()]
+        if kind == "exact":
+            shutil.rmtree(folder.index, ignore_errors=True)
+        else:
+            _save(folder, kind, built)
+    return rows
+
+
+def default_kind(
+    label_vectors: LabelVectors, heads: tuple[str, ...], max_memory: int | None
+) -> str:
+    """Return the kind of index for a number of labels and a limit of memory."""
+    width = max(len(range(label_vectors.width)[label_vectors.columns[head]]) for head in heads)
+    exceeds = max_memory is not None and 4 * len(label_vectors) * width > max_memory
+    return "ivfpq" if exceeds or len(label_vectors) >= IVFPQ_LABELS else "exact"
+
+
+def _save(folder: RunFolder, kind: str, built: dict[str, LabelIndex]) -> None:
+    # All at once, and only now: what was there before serves until the new one is whole.
+    again = disk_errors(folder.index, advice="build the index again")
+    with again, atomic_folder(folder.index, replace=True) as temporary:
+        for head, each in built.items():
+            (temporary / head).mkdir()
+            place: Path = temporary / head / "index"
+            if isinstance(each, IvfPqIndex):
+                each.save(place, with_vectors=False)  # those of the model are used
+            else:
+                each.save(place)
+            about = {"kind": kind, "model": folder.model("best").name}
+            write_json(temporary / head / "about.json", about)
+
+
+def _measure(
+    label_vectors: LabelVectors, head: str, built: LabelIndex, queries: torch.Tensor, k: int
+) -> dict[str, Any]:
+    """Return recall of the exact top k and the time per query of both."""
+    own = queries[:, label_vectors.columns[head]]
+    if isinstance(built, IvfPqIndex):
+        exact = built.scan  # the vectors may not fit in memory
+    else:
+        exact = ExactIndex.build(label_vectors.numpy(head)).search
+    results, times = {}, {}
+    for name, search in (("ms", built.search), ("exact_ms", exact)):
+        search(own[:1], k)
+        start = time.perf_counter()
+        results[name] = search(own, k)
+        times[name] = 1000 * (time.perf_counter() - start) / len(own)
+    description = built.describe()
+    found, wanted = results["ms"].rows, results["exact_ms"].rows
+    return {
+        "head": head,
+        "index": str(description.get("factory", description.get("kind", "exact"))),
+        "recall": 100 * share_found(found, wanted, built.n_labels),
+        **times,
+    }
+
+
+def _rescores(kind: Any) -> bool:
+    """Return whether an index of this kind scores candidates again from the label vectors."""
+    return isinstance(kind, type) and issubclass(kind, IvfPqIndex)

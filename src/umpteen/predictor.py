@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,28 +19,30 @@ from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import prepare
 from umpteen.display import counted
 from umpteen.errors import ConfigError, RunError
-from umpteen.head_names import ENSEMBLE
+from umpteen.head_names import ENSEMBLE, require_ensemble
 from umpteen.label_indexes import load_label_indexes
 from umpteen.model.exported_encoder import load_exported
 from umpteen.model.model import Model, place_model
 from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
+from umpteen.predictor_changes import ChangeableRun
 from umpteen.predictor_state import LoadOptions, restore, state_of
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.ranking.explanations import Explanations
 from umpteen.ranking.initial_snapshot import initial_snapshot
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import EnsembleRanker
+from umpteen.ranking.reranking.cost import TIMED_TEXTS
+from umpteen.ranking.reranking.spec import Reranking
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.snapshot_source import SnapshotSource
 from umpteen.ranking.storage import StoredEnsemble, load_ensemble
-from umpteen.ranking.thresholds import thresholds_of_labels
+from umpteen.ranking.thresholds import keep_above, require_threshold, thresholds_of_labels
 from umpteen.run_files import TemporaryRun
 from umpteen.run_folder import UNTRAINED, RunFolder
-from umpteen.store import ChangeStore, NewLabel
+from umpteen.store import ChangeStore
 from umpteen.store.backup import backup
 from umpteen.store.vector_cache import VectorCache
 from umpteen.text_input import as_texts
@@ -50,7 +52,7 @@ DEFAULT_K, DEFAULT_K_ABOVE = 10, 20
 """Labels per text by default, without and with a threshold."""
 
 
-class Predictor:
+class Predictor(ChangeableRun):
     """A trained model with its labels.
 
     Load one with ``Predictor.load("run")``; ``umpteen.train`` returns one too. Threads may share
@@ -123,8 +125,7 @@ class Predictor:
             run: The folder.
             device: ``auto``, ``cpu`` or ``cuda``.
             which: The ``best`` model by validation, or the ``last``.
-            with_indexes: Use what ``umpteen index`` built (for the best model); without it every
-                search over labels is exact.
+            with_indexes: Use what ``umpteen index`` built (for the best model), else exact search.
             with_ensemble: Use the ensemble (of the best model) where it was fitted.
             tolerant: Predict from what can be read of a damaged store instead of raising.
             backend: What runs a transformer: ``torch``, or ``onnx`` or ``openvino`` on the CPU,
@@ -156,22 +157,23 @@ class Predictor:
         written = (model_folder / "model.json").stat().st_mtime_ns
         predictor._model_key = f"{model_folder.name} {written} {text_config.label_fingerprint}"
         predictor.store = ChangeStore.open(folder.path, labels, tolerant=tolerant)
-        best = model_folder == folder.model("best")
+        best, name = model_folder == folder.model("best"), model_folder.name
         if with_indexes and best:
-            load_label_indexes(folder, model_folder.name, predictor.label_vectors)
+            load_label_indexes(folder, name, predictor.label_vectors)
         stored = None
         if with_ensemble and best:
             again = f"umpteen fit-ensemble {folder.path} DATA"
-            stored = load_ensemble(
-                folder.ensemble, predictor.label_vectors, model=model_folder.name, again=again
-            )
+            parts = predictor.label_vectors, predictor.encoder
+            stored = load_ensemble(folder.ensemble, *parts, model=name, again=again)
         predictor.use_ensemble(stored)
         return predictor
 
     def use_ensemble(self, stored: StoredEnsemble | None) -> None:
         """Predict with an ensemble from now on, or with the model's own heads alone."""
         self.ensemble = None if stored is None else stored.model
-        self._ranker = None if stored is None else EnsembleRanker(stored.model, stored.retrievers)
+        self._ranker = None
+        if stored is not None:
+            self._ranker = EnsembleRanker(stored.model, stored.retrievers, stored.reranker)
         self._source = self._snapshots(stored)
 
     def __copy__(self) -> Self:
@@ -289,7 +291,7 @@ class Predictor:
             )  # fmt: skip
             top = self._above(top, threshold, left_out, snapshot)
             return replace(top, queries=queries.texts)
-        self._require_ensemble(name, threshold, explain, left_out)
+        require_ensemble(name, threshold, explain, left_out)
         if not len(queries):
             empty = np.zeros((0, k))
             return TopK(empty.astype(np.int64), empty.astype(np.float32), snapshot.labels)
@@ -298,6 +300,32 @@ class Predictor:
             name, queries.vectors, k, snapshot.added_vectors, exclude=exclude, allowed=mask
         )
         return TopK(top.rows, top.scores, snapshot.labels, queries=queries.texts)
+
+    @property
+    def reranking(self) -> Reranking | None:
+        """What is known of the re-ranking stage; None where the run has none."""
+        return None if self.ensemble is None else self.ensemble.variants[0].reranking
+
+    def limit_reranking(self, budget_ms: float) -> int:
+        """Re-rank no more candidates than a budget allows, by a cost measured here and now.
+
+        Args:
+            budget_ms: Milliseconds for re-ranking one text, answered alone.
+
+        Returns:
+            Candidates of a text that are re-ranked from now on; 0 for none.
+
+        Raises:
+            ConfigError: If the run has no re-ranking stage.
+        """
+        if self._ranker is None or self._ranker.reranker is None:
+            raise ConfigError(
+                "a budget in milliseconds needs a re-ranking stage; fit one with: umpteen rerank"
+            )
+        texts = [] if self.folder is None else RunFolder(self.folder).example_texts(TIMED_TEXTS)
+        texts = texts or list(self.labels.titles[:TIMED_TEXTS])
+        queries = Queries(texts, self.vectors(texts))
+        return self._ranker.limit_reranking(queries, self.snapshot(), budget_ms)
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Encode texts: (N, heads * dim) search vectors on the model's device."""
@@ -314,59 +342,6 @@ class Predictor:
         if head not in self.heads:
             raise ConfigError(f"the model has no head {head!r}; it has: {', '.join(self.heads)}")
         return head
-
-    def add_labels(self, labels: Mapping[str, str] | Sequence[NewLabel]) -> int:
-        """Add labels; they can be predicted immediately, without retraining.
-
-        Args:
-            labels: Id to text, or labels.
-
-        Returns:
-            How many were new.
-
-        Raises:
-            DataError: If a label cannot be added; nothing is added then.
-        """
-        if isinstance(labels, Mapping):
-            labels = [NewLabel(label_id, text) for label_id, text in labels.items()]
-        return self.require_store().add_labels(labels)
-
-    def retire_labels(self, ids: Sequence[str]) -> int:
-        """Stop predicting labels; return how many were not retired yet."""
-        return self.require_store().retire_labels(ids)
-
-    def restore_labels(self, ids: Sequence[str]) -> int:
-        """Undo ``retire_labels``; return how many were retired."""
-        return self.require_store().restore_labels(ids)
-
-    def add_examples(
-        self, texts: Iterable[str] | str, labels: Sequence[Sequence[str]] | Sequence[str]
-    ) -> int:
-        """Store labelled texts; similar texts get these labels from the next prediction on.
-
-        Args:
-            texts: The texts, or one text.
-            labels: Label ids of each text; for one text its label ids.
-
-        Returns:
-            How many were stored.
-
-        Raises:
-            DataError: If a text or label cannot be stored; nothing is stored then.
-        """
-        of_one = isinstance(texts, str) and all(isinstance(label, str) for label in labels)
-        given: Any = [labels] if of_one and not isinstance(labels, str) else list(labels)
-        return self.require_store().add_examples(as_texts(texts), given)
-
-    def require_store(self) -> ChangeStore:
-        """Return the run's store of changes.
-
-        Raises:
-            RunError: If this predictor was not loaded from a run folder.
-        """
-        if self.store is None:
-            raise RunError("only a model that was loaded from a run folder can be changed")
-        return self.store
 
     def save(self, path: str | Path) -> None:
         """Copy the run folder as of one moment; a temporary run moves there, with the model.
@@ -385,24 +360,6 @@ class Predictor:
         if self.temporary is not None:
             # Nothing else will know the temporary folder; later changes go to the new one.
             vars(self).update(vars(self.load(path, **vars(self.load_options))))
-
-    def push_to_hub(self, repository: str, **options: Any) -> str:
-        """Push the run folder to the Hugging Face hub, with a model card.
-
-        Args:
-            repository: ``organization/name``.
-            **options: Of huggingface_hub's ``push_to_hub``, such as ``private``.
-
-        Returns:
-            The address of the commit.
-
-        Raises:
-            RunError: If this predictor was not loaded from a run folder.
-            ConfigError: If the hub refuses it or cannot be reached.
-        """
-        if self.folder is None:
-            raise RunError("only a model that was loaded from a run folder can be pushed")
-        return hub.push(self.folder, repository, **options)
 
     @classmethod
     def from_pretrained(cls, name: str, *, device: str = "auto", **options: Any) -> Self:
@@ -426,7 +383,7 @@ class Predictor:
         Raises:
             ConfigError: If it is no probability, ``auto`` or ``groups``.
         """
-        _check_threshold(threshold)
+        require_threshold(threshold)
         limits = np.empty(snapshot.n_labels)
         if not isinstance(threshold, str):
             limits[:] = threshold
@@ -448,40 +405,16 @@ class Predictor:
         """
         name = self.require_head(head)
         if name != ENSEMBLE:
-            self._require_ensemble(name, threshold, explain=False, without=())
+            require_ensemble(name, threshold, explain=False, without=())
         elif threshold is not None:
-            _check_threshold(threshold)
+            require_threshold(threshold)
 
     def _above(
         self, top: TopK, threshold: float | str | None, without: tuple[str, ...], snapshot: Snapshot
     ) -> TopK:
         if threshold is None:
             return top
-        limits = np.append(self.thresholds(threshold, snapshot, without), np.inf)
-        kept = top.scores >= limits[top.rows].astype(np.float32)
-        # Per-label limits can drop a label in the middle: what is kept moves to the front.
-        order = np.argsort(~kept, axis=1, kind="stable")
-        rows = np.take_along_axis(np.where(kept, top.rows, -1), order, 1)
-        scores = np.take_along_axis(np.where(kept, top.scores, np.float32(-np.inf)), order, 1)
-        explanations = top.explanations
-        if isinstance(explanations, Explanations):
-            explanations = explanations.reordered(order, kept.sum(axis=1))
-        return TopK(rows, scores, top.labels, top.notes, explanations)
-
-    def _require_ensemble(
-        self, head: str, threshold: float | str | None, explain: bool, without: tuple[str, ...]
-    ) -> None:
-        asked = [
-            ("a threshold", threshold is not None),
-            ("an explanation", explain),
-            (f"leaving out {', '.join(without)}", bool(without)),
-        ]
-        for what, wanted in asked:
-            if wanted:
-                raise ConfigError(
-                    f"{what} needs the head {ENSEMBLE!r}, whose scores are probabilities; "
-                    f"the head is {head!r}"
-                )
+        return keep_above(top, self.thresholds(threshold, snapshot, without))
 
     def _queries(self, texts: list[str], head: str) -> Queries:
         if not texts:
@@ -510,12 +443,3 @@ class Predictor:
         if stored is None or stored.vectorizer is None:
             return self._model_key
         return f"{self._model_key} {stored.vectorizer.fingerprint}"
-
-
-def _check_threshold(threshold: float | str) -> None:
-    number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
-    if isinstance(threshold, str) or not number:
-        if threshold not in ("auto", "groups"):
-            raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
-    elif not 0 <= threshold <= 1:
-        raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")

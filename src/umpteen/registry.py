@@ -171,6 +171,8 @@ def refuse_code(settings: Mapping[str, Any], *, source: object) -> None:
             waiting += [
                 (f"{key}.{name}" if key else str(name), part) for name, part in value.items()
             ]
+        elif isinstance(value, list | tuple):
+            waiting += [(key, part) for part in value]
         elif isinstance(value, str) and ":" in value and key not in _NOT_NAMES:
             raise RunError(f"{source}: {key} is {value!r}.{_HOW_TO_TRUST}")
 

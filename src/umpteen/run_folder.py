@@ -3,13 +3,15 @@
 RUN/config.json       settings, versions, seed and fingerprints, as resolved
 RUN/labels.jsonl      the label set, one line per row
 RUN/label_metadata.jsonl  broader labels and notations, where the vocabulary has any
-RUN/labels.columns    the same once more, in a form that is read faster
+RUN/labels.columns    the same once more, as arrays that are mapped
 RUN/models/epoch-N/   model folders; ``models.json`` names the best and the last
 RUN/metrics.json      validation history
 RUN/steps.jsonl       one line per step
 RUN/log.txt           progress lines with times, from the first second on
 RUN/columns.json      columns and separators named in the command; texts to predict are read alike
 RUN/examples.jsonl    some validation queries with their labels
+RUN/held_out.npy      digests of the validation texts
+RUN/from/             what was taken over from another run, where training started from one
 RUN/checkpoints/      to continue from
 RUN/index/HEAD/       a search index, where one was built
 RUN/ensemble/         examples, retrievers and weights of the ensemble, where it was fitted
@@ -61,6 +63,8 @@ class RunFolder:
         self.examples = self.path / "examples.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.models = self.path / "models"
+        self.held_out = self.path / "held_out.npy"
+        self.origin = self.path / "from"
         self.index = self.path / "index"
         self.ensemble = self.path / "ensemble"
 
@@ -71,10 +75,27 @@ class RunFolder:
             RunError: If it does not.
         """
         if not self.config.is_file():
+            if self.log.is_file():
+                raise RunError(
+                    f"{self.path}: the first step has not been taken (last line of log.txt: "
+                    f"{self._last_line()}); wait for the training, or if it was stopped repeat its "
+                    "command with --resume"
+                )
             raise RunError(
                 f"{self.path} is not a run folder (no config.json); make one with umpteen train"
             )
         return self
+
+    def busy(self) -> RunError:
+        """Return the error of a second training in this folder."""
+        return RunError(
+            f"another training writes to {self.path}; wait until it ends, or name another folder"
+        )
+
+    def _last_line(self) -> str:
+        with self.log.open("rb") as lines:
+            lines.seek(-min(1000, self.log.stat().st_size), 2)
+            return (lines.read().decode("utf-8", "replace").splitlines() or ["none"])[-1]
 
     def require_empty(self) -> None:
         """Raise unless a new run may be made here.
@@ -120,9 +141,17 @@ class RunFolder:
             raise RunError(f"{self.columns} is damaged: expected an object")
         return found
 
-    def _early(self) -> tuple[Path, Path]:
+    def example_texts(self, n: int) -> list[str]:
+        """Return the first n texts of ``examples.jsonl``; fewer where there are fewer or none."""
+        try:
+            lines = self.examples.read_text("utf-8").split("\n")[:n]
+            return [str(json.loads(line)["text"]) for line in lines if line]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    def _early(self) -> tuple[Path, ...]:
         """Return what is written before the settings."""
-        return self.log, self.columns
+        return self.log, self.columns, self.origin
 
     def read_settings(self, *, to_build: bool = False) -> dict[str, Any]:
         """Return the settings the run was started with.
@@ -161,7 +190,8 @@ class RunFolder:
     def take_back_settings(self) -> None:
         """Leave no trace of a run that could not be set up; one with more in it is left alone."""
         if self.path.is_dir() and set(self.path.iterdir()) <= {self.config, *self._early()}:
-            for file in (self.config, *self._early()):
+            shutil.rmtree(self.origin, ignore_errors=True)
+            for file in (self.config, self.log, self.columns):
                 file.unlink(missing_ok=True)
             self.path.rmdir()
 
@@ -249,9 +279,8 @@ class RunFolder:
         """
         file = self.path / "labels.jsonl"
         try:
-            listed = file.read_bytes()
-            known = read_columns(self.path / "labels.columns", listed)
-            labels, counts = known if known is not None else _parsed(listed.decode("utf-8"))
+            known = read_columns(self.path / "labels.columns", file)
+            labels, counts = known if known is not None else _parsed(file.read_text("utf-8"))
             found = labels.fingerprint
         except (*LOAD_ERRORS, DataError) as error:
             raise RunError(f"{file} is missing or damaged: {error}") from error

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.labels import LabelSet
 from umpteen.errors import ConfigError
 from umpteen.head_names import ENSEMBLE
 from umpteen.predictor import Predictor
@@ -136,26 +137,33 @@ def suggest(model: Predictor, texts: Iterable[str], n: int = 20) -> list[Suggest
     if pool is None:
         return []
     order, gains = choose(pool.errors, pool.vectors, n)
-    ids, label_texts = snapshot.labels.ids, snapshot.labels.texts
     chosen = pool.take(order)
-
-    def labels(place: int) -> list[dict[str, Any]]:
-        pairs = zip(chosen.rows[place].tolist(), chosen.scores[place].tolist(), strict=True)
-        return [
-            {"id": ids[row], "text": label_texts[row], "score": round(score, 6),
-             "predicted": bool(score >= limits[row])}
-            for row, score in pairs if row >= 0
-        ]  # fmt: skip
-
     return [
         Suggestion(
             int(chosen.positions[place]),
             chosen.texts[place],
             float(gains[place]),
             float(chosen.errors[place]),
-            labels(place),
+            _labels_of(chosen, place, snapshot.labels, limits),
         )
         for place in range(len(chosen))
+    ]
+
+
+def _labels_of(
+    pool: _Pool, place: int, labels: LabelSet, limits: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Return the labels of a text with their scores, as JSON values."""
+    pairs = zip(pool.rows[place].tolist(), pool.scores[place].tolist(), strict=True)
+    return [
+        {
+            "id": labels.ids[row],
+            "text": labels.texts[row],
+            "score": round(score, 6),
+            "predicted": bool(score >= limits[row]),
+        }
+        for row, score in pairs
+        if row >= 0
     ]
 
 

@@ -19,6 +19,8 @@ RowIndices = NDArray[np.int64]
 """(N,) positions of queries or labels."""
 Log = Callable[[str], None]
 """Receives progress lines."""
+Progress = Callable[[int, int], None]
+"""Receives how much of something is done, and of how much."""
 
 
 class NamesLabels(Protocol):

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import umpteen
@@ -41,6 +42,23 @@ def test_faiss_is_built_used_and_taken_away_again(umpteen_command, run):
     measured(umpteen_command("index", run, "--kind", "exact", "--json"))
     assert type(umpteen.Predictor.load(run).label_vectors.index("dual")).__name__ == "ExactIndex"
     assert not (run / "index").exists()
+
+
+def test_vectors_beyond_the_memory_get_inverted_lists(umpteen_command, fails, run):
+    pytest.importorskip("faiss")
+    before = umpteen.Predictor.load(run).predict("red apple", 5, head="combined")
+    assert "64 MiB" in fails(umpteen_command("index", run, "--max-memory", "10"))
+    assert not list(run.glob(".index-*"))
+    rows = measured(umpteen_command("index", run, "--kind", "ivfpq", "--json"))
+    assert [row["recall"] for row in rows] == [pytest.approx(100)] * 3
+    model = umpteen.Predictor.load(run)
+    assert type(model.label_vectors.index("combined")).__name__ == "IvfPqIndex"
+    found = model.predict("red apple", 5, head="combined")
+    assert found.ids == before.ids
+    np.testing.assert_allclose(found.scores, before.scores, rtol=1e-5)
+    assert not list(run.rglob("index/**/vectors.npy"))  # those of the model are used
+    model.retire_labels([found.ids[0][0]])
+    assert model.predict("red apple", 3, head="combined").ids[0] == before.ids[0][1:4]
 
 
 def test_an_evaluation_names_the_search_it_was_made_with(umpteen_command, run, tiny_data_folder):
@@ -86,3 +104,5 @@ def test_errors_are_sentences(umpteen_command, fails, run, tmp_path):
 def test_wrong_usage_exits_with_2(umpteen_command, fails, run):
     fails(umpteen_command("index", run, "--head", "both"), code=2)
     fails(umpteen_command("index", run, "-k", "0"), code=2)
+    said = fails(umpteen_command("index", run, "--max-memory", "much"), code=2)
+    assert "'much' is no size" in said

@@ -193,6 +193,7 @@ def test_another_command_or_file_is_not_continued(
     assert len(out.read_text().splitlines()) == 10
 
 
+@pytest.mark.processes
 def test_a_process_that_is_killed_loses_and_doubles_nothing(umpteen_command, trained, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"red apple {n}\n" for n in range(6000)))

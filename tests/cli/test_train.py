@@ -5,6 +5,8 @@ import json
 import pytest
 from small_runs import SETTINGS, steps
 
+from umpteen.files import exclusive_folder
+
 FLAGS = [f"--set={setting}" for setting in SETTINGS]
 
 
@@ -221,3 +223,21 @@ def test_a_folder_in_use_is_refused_before_the_data_is_read(umpteen_command, fai
     said = fails(umpteen_command("train", "no-such-data", "--out", trained))
     assert "continue the run in it with --resume" in said
     assert "Reading" not in said
+
+
+def test_a_folder_that_a_training_holds_is_refused_and_left_alone(
+    umpteen_command, tiny_data_folder, tmp_path
+):
+    run = tmp_path / "run"
+    with exclusive_folder(run, busy=RuntimeError()):
+        (run / "log.txt").write_text("2026-01-01T00:00:00+0000 Reading it\n")
+        for more in ([], ["--resume"]):
+            made = umpteen_command("train", tiny_data_folder, "--out", run, *FLAGS, *more)
+            assert made.exit_code == 1
+            assert "another training writes to" in made.stderr
+        assert [file.name for file in run.iterdir()] == ["log.txt"]
+        assert len((run / "log.txt").read_text().splitlines()) == 1
+        said = umpteen_command("evaluate", run, tiny_data_folder)
+        assert said.exit_code == 1
+        assert "Reading it" in said.stderr
+        assert "--resume" in said.stderr

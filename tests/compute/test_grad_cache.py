@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from compute.streaming.test_label_blocks import every_pair, parts
-from umpteen.compute.grad_cache import Side, cached_backward, cached_vectors, chunk_randomness
+from umpteen.compute.grad_cache import Side, cached_vectors, chunk_randomness
 from umpteen.compute.streaming.label_blocks import streamed_loss
 from umpteen.errors import UmpteenError
 from umpteen.objectives.base import block_loss
@@ -18,6 +18,13 @@ POSITIVES = Positives(
     torch.tensor([10, 3, 0, 8, 4]),
     torch.tensor([1.0, 0.5, 0.3, 1.0, 0.8]).double(),
 )
+
+
+def cached_backward(sides, loss, *, seed):
+    """Back-propagate a loss of several sides' vectors, one chunk's graph at a time."""
+    value = loss(*(cached_vectors(side, seed=seed, stream=i) for i, side in enumerate(sides)))
+    value.backward()
+    return value.detach()
 
 
 def make_encoder(dtype=torch.float64):

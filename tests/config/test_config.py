@@ -107,7 +107,10 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
             {"model": {"label_init": "odds"}},
             "model.label_init must be text, zeros or random unless",
         ),
-        ({"batches": {"search": "int8"}}, "batches.search must be auto, bfloat16 or float8"),
+        (
+            {"batches": {"search": "int8"}},
+            "batches.search must be auto, exact, clusters, bfloat16 or float8",
+        ),
         ({"train": {"precision": "fp8"}}, "train.precision must be auto, fp32 or bf16"),
         ({"train": {"lr_labels": float("nan")}}, "train.lr_labels must be 0 or more"),
         ({"train": {"lr_encoder": -1e-3}}, "train.lr_encoder must be 0 or more"),

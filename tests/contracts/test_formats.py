@@ -276,9 +276,7 @@ texts = st.text(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.lists(st.tuples(texts, texts, st.sets(st.integers(0, 3))), min_size=1, max_size=5),
     ids=st.lists(texts.filter(bool), min_size=4, max_size=4, unique=True),

@@ -22,6 +22,7 @@ MORE = [
     ("faiss", {"factory": "HNSW16_SQ8,RFlat", "ef_search": 40}),
     ("faiss", {"factory": "IVF8,SQ8"}),
     ("faiss", {"factory": "RR12,IVF8,Flat,RFlat"}),
+    ("ivfpq", {"n_lists": 8, "code_bytes": 3, "nprobe": 4, "candidates": 20}),
 ]
 KINDS = [(name, {}) for name in INDEXES] + MORE
 DIM = 12

@@ -134,3 +134,22 @@ def test_a_gpu_is_not_waited_for_and_repeats_itself():
         torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(first, again)
     assert bounds.diff().unique().tolist() == [1250, 1251]
+
+
+@pytest.mark.parametrize("n", [400, 1001])
+def test_centres_from_a_sample_leave_sizes_and_groups_alone(n, monkeypatch):
+    monkeypatch.setattr(clusters, "SAMPLED_ROWS", 64)
+    monkeypatch.setattr(clusters, "MIN_SAMPLED", 16)
+    assert clusters._sampled_of_each(n, 4, torch.device("cpu")) == 16
+    assert clusters._sampled_of_each(n, 4, torch.device("cuda")) == 0
+    assert clusters._sampled_of_each(n, n, torch.device("cpu")) == 0
+    group = torch.arange(n) % 4
+    vectors = torch.eye(4)[group] + 0.05 * torch.randn(n, 4, generator=generator(1))
+    found = 0
+    for seed in range(10):
+        order, bounds = balanced_clusters(vectors, 2, generator=generator(seed))
+        assert sorted(order.tolist()) == list(range(n))
+        assert bounds.diff().max() - bounds.diff().min() <= 1
+        parts = [group[order[bounds[c] : bounds[c + 1]]].bincount() for c in range(4)]
+        found += all(part.max() >= 0.98 * part.sum() for part in parts)
+    assert found >= 3

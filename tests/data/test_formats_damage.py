@@ -85,7 +85,7 @@ WHOLE: dict[str, dict[str, bytes]] = {}
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60)
 @given(which=st.integers(0, 9), damage=damages, inside_gzip=st.booleans(), recognise=st.booleans())
 def test_damage_never_surprises(name, which, damage, inside_gzip, recognise):
     files = WHOLE.setdefault(name, _whole(name)) if name not in WHOLE else WHOLE[name]

@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from umpteen.data.labels import LabelSet, join_texts
-from umpteen.errors import DataError, LabelMismatch
+from umpteen.errors import DataError
 
 
 def test_ids_rows_and_texts_go_together():
@@ -59,24 +59,6 @@ def test_the_fingerprint_feels_order_ids_texts_and_where_fields_end():
     ]
     assert len({labels.fingerprint for labels in sets}) == len(sets)
     assert LabelSet(("a", "b"), ("A", "B"), ["", ""]).fingerprint == sets[0].fingerprint
-
-
-@pytest.mark.parametrize(
-    ("others", "says"),
-    [
-        (["a", "x", "c"], "row 1: 'b' against 'x'"),
-        (["a", "b"], "row 2: 'c' against nothing"),
-        (["a", "b", "c", "d"], "row 3: nothing against 'd'"),
-    ],
-)
-def test_a_mismatch_names_the_first_label_that_differs(others, says):
-    ours, theirs = LabelSet(["a", "b", "c"], list("ABC")), LabelSet(others, others)
-    with pytest.raises(LabelMismatch, match=says):
-        ours.require_same(theirs, ours="the run", theirs="the data")
-
-
-def test_other_texts_with_the_same_ids_are_no_mismatch():
-    LabelSet(["a"], ["A"]).require_same(LabelSet(["a"], ["else"]), ours="x", theirs="y")
 
 
 def test_only_title_and_all_can_be_read():

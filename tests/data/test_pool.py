@@ -266,7 +266,7 @@ def batches(draw):
 @settings(
     max_examples=150,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+    suppress_health_check=list(HealthCheck),
 )
 @given(batches(), st.integers(0, 100))
 def test_a_pool_obeys_the_definition_on_random_data(make, case, seed):

@@ -253,6 +253,7 @@ def _tokenize_there(folder, queue, description):
     queue.put((len(calls), store.n_tokens))
 
 
+@pytest.mark.processes
 def test_processes_that_ask_at_once_do_the_work_once(tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

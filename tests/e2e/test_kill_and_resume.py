@@ -7,7 +7,7 @@ import signal
 import pytest
 from small_runs import outcome, steps
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from small_runs import SETTINGS
 
 from umpteen.cli import main
 
+pytestmark = pytest.mark.processes
+
 FLAGS = [f"--set={setting}" for setting in SETTINGS]
 
 

@@ -25,7 +25,7 @@ fuzz = settings(
     max_examples=40,
     deadline=None,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=list(HealthCheck),
 )
 PRESET = b"""seed = 3
 [encoder]

@@ -74,6 +74,15 @@ class TestWithFaiss:
             same = found.rows == exact.rows
             np.testing.assert_allclose(found.scores[same], exact.scores[same], atol=1e-5)
 
+    def test_candidates_of_a_graph_take_half_the_effort_and_are_nearly_the_same(self):
+        index = FaissIndex.build(VECTORS, factory="HNSW16_SQ8,RFlat", ef_search=200)
+        rough = index.rough
+        assert (rough.effort, rough.n_labels) == (100, index.n_labels)
+        best, found = (each.search(VECTORS[:50], 20).rows for each in (index, rough))
+        assert (best[:, :, None] == found[:, None, :]).any(axis=2).mean() > 0.95
+        lists = FaissIndex.build(VECTORS, factory="IVF4,Flat")
+        assert lists.rough is lists
+
     def test_one_query_and_many_take_the_same_way_with_and_without_something_to_drop(self):
         index = FaissIndex.build(VECTORS, factory="HNSW16_SQ8,RFlat", ef_search=50)
         plain = index.search(QUERIES, 7)

@@ -190,8 +190,8 @@ def test_the_kernels_in_half_precision_are_near(name):
 
 @needs_triton
 def test_texts_too_long_for_tiles_go_their_own_way():
-    network = make("BertModel", max_position_embeddings=210).to(DEVICE)
-    texts = make_texts([1, 5, 64, 65, 128, 129, 200, 210])
+    network = make("BertModel", max_position_embeddings=130).to(DEVICE)
+    texts = make_texts([1, 64, 65, 128, 129])
     exact = copy.deepcopy(network).double()
     expected = padded(exact, texts, "mean")
     found = packed(network, ragged(texts), pooling="mean", training=False, fused=True)
@@ -233,7 +233,7 @@ DROPOUTS = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 def test_the_same_random_state_gives_the_same_dropout(fused):
     """What a gradient cache counts on: chunks are encoded twice, the second time with a graph."""
     network = make("BertModel", **DROPOUTS).to(DEVICE)
-    chunks = [ragged(make_texts(seed=1)), ragged(make_texts([4, 9, 2], seed=2))]
+    chunks = [ragged(make_texts([7, 1, 12, 3], seed=1)), ragged(make_texts([4, 9, 2], seed=2))]
 
     def encode(tokens):
         return packed(network, tokens, pooling="mean", training=True, fused=fused)
@@ -242,7 +242,7 @@ def test_the_same_random_state_gives_the_same_dropout(fused):
     for i, chunk in enumerate(chunks):
         with chunk_randomness(7, 0, i):
             plain.append(encode(chunk))
-    above = torch.randn(15, 24, device=DEVICE)
+    above = torch.randn(7, 24, device=DEVICE)
     wanted = {n: g.double() for n, g in gradients(torch.cat(plain), network, above).items()}
     cached = cached_vectors(Side(encode, chunks), seed=7)
     torch.testing.assert_close(cached, torch.cat(plain))

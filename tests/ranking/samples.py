@@ -1,5 +1,7 @@
 """Random candidates for the tests of ranking."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -35,6 +37,12 @@ def made(n=60, k=11, seed=0, counts=COUNTS, share=0.15, full=False):
     }
     own = torch.from_numpy(np.append(counts, 0)[rows])
     return Candidates(torch.from_numpy(rows), given, own), torch.from_numpy(positive)
+
+
+def knowing(candidates, positive):
+    """The candidates with a lexical ranker that knows the right labels roughly."""
+    rough = candidates.scores["lexical_ranker"] / 2 + 4 * positive
+    return replace(candidates, scores={**candidates.scores, "lexical_ranker": rough}), positive
 
 
 def permuted(candidates, order):

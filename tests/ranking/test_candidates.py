@@ -44,6 +44,9 @@ def test_union_equals_sets_of_each_query(seed):
 
 def test_union_of_nothing_is_padding():
     assert union([torch.full((3, 2), -1)]).tolist() == [[-1]] * 3
+    assert union([torch.full((1, 2), -1), torch.zeros((1, 0), dtype=torch.int64)]).tolist() == [
+        [-1]
+    ]
     assert union([torch.zeros((0, 4), dtype=torch.int64)]).shape == (0, 1)
     assert union([torch.tensor([[4, 4]])], torch.tensor([[4]])).tolist() == [[-1]]
 

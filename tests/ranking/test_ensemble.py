@@ -13,7 +13,7 @@ from umpteen.ranking.features import matrix
 from umpteen.ranking.prior import prior_weights
 from umpteen.ranking.solver import prior_ridge
 
-from .samples import ALL, COUNTS, made, permuted
+from .samples import ALL, COUNTS, knowing, made, permuted
 
 
 def objective(weights, given, candidates, positive, decay, center=0.0):
@@ -149,7 +149,7 @@ def test_the_ridge_pulls_to_the_prior():
 
 @pytest.mark.parametrize("retrievers", [("dual",), ("knn", "lexical_knn"), ALL])
 def test_the_prior_alone_ranks_well(retrievers):
-    fresh, right = made(n=200, seed=2)
+    fresh, right = knowing(*made(n=200, seed=2))
     best = top_k(prior_weights(retrievers).scores(fresh), fresh.rows, 1)
     judged = right.any(dim=1)
     assert take(right.long(), best, 0)[judged].float().mean() > 0.6

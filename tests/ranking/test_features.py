@@ -79,5 +79,7 @@ def test_shares_of_a_query_add_up_to_one():
     shares = log_shares(scores, valid).exp()
     np.testing.assert_allclose(shares[:3].sum(dim=1), 1.0)
     assert (shares[:3][~valid[:3]] == 0).all()
-    assert query_best(scores, valid)[3] == 0
-    assert query_best(scores, valid)[2] == scores[2, :3].max()
+    rows = torch.where(valid, torch.arange(7), -1)
+    best = query_best(Candidates(rows, {"dual": scores}, rows), "dual")
+    assert best[3] == 0
+    assert best[2] == scores[2, :3].max()

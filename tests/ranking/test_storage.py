@@ -42,7 +42,7 @@ def place(tiny_run, tmp_path):
 
 def read(place, trained, **options):
     given = {"model": trained.ensemble.model, "again": "umpteen fit-ensemble RUN DATA", **options}
-    return load_ensemble(place, trained.label_vectors, **given)
+    return load_ensemble(place, trained.label_vectors, encoder=trained.encoder, **given)
 
 
 def contents(folder):

@@ -10,7 +10,7 @@ from umpteen.metrics.hits import find_hits
 from umpteen.metrics.precision import Precision
 from umpteen.metrics.propensity import PropensityPrecision, inverse_propensities
 from umpteen.ranking.candidates import take, top_k
-from umpteen.ranking.prior import PRIOR_THRESHOLD, prior_weights
+from umpteen.ranking.prior import PRIOR_THRESHOLD, prior_weights, unseen_share
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, retrievers_of
 from umpteen.ranking.variant_fitting import (
     FOLDS,
@@ -28,7 +28,7 @@ from umpteen.ranking.variants import (
     scorer_combinations,
 )
 
-from .samples import ALL, COUNTS, N_LABELS, made
+from .samples import ALL, COUNTS, N_LABELS, knowing, made
 
 
 def validation(n=120, seed=0, counts=COUNTS):
@@ -93,14 +93,14 @@ def test_an_ensemble_from_the_first_query_on(n):
         lambda top: dict.fromkeys(VARIANT_METRICS, 0.0),
     )
     variant = fit_variant(data, ALL)
-    fresh, right = made(n=200, seed=2)
+    fresh, right = knowing(*made(n=200, seed=2))
     scores = variant.scores(fresh, data.propensity)
     best = top_k(scores, fresh.rows, 1)
     assert take(right.long(), best, 0)[right.any(dim=1)].float().mean() > 0.5
     assert torch.isfinite(variant.probabilities(scores, fresh)).all()
     assert variant.converged
     if n == 0:
-        prior = prior_weights(ALL)
+        prior = prior_weights(ALL, unseen_share(data.label_counts))
         np.testing.assert_array_equal(variant.weights.weights, prior.weights)
         assert variant.validation == {}
         assert variant.calibration.threshold == PRIOR_THRESHOLD

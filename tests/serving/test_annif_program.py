@@ -21,6 +21,7 @@ ANNIF = os.environ.get("UMPTEEN_ANNIF") or shutil.which(
 )
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.processes,
     pytest.mark.skipif(ANNIF is None, reason="Annif is not installed (see UMPTEEN_ANNIF)"),
 ]
 PROJECT = """[umpteen]

@@ -9,6 +9,8 @@ schemathesis = pytest.importorskip("schemathesis")
 requests = pytest.importorskip("requests")
 from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
+from .conftest import DEADLINE  # noqa: E402
+
 WELL = (200, 400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 504)
 
 
@@ -28,7 +30,8 @@ def app(served_run, tmp_path_factory):
     from umpteen.serving.options import Options
 
     run = shutil.copytree(served_run, tmp_path_factory.mktemp("fuzzed") / "run")
-    return create_app(Options((str(run),), device="cpu", poll_seconds=0, wait_seconds=0))
+    options = {"poll_seconds": 0, "wait_seconds": 0, "deadline_seconds": DEADLINE}
+    return create_app(Options((str(run),), device="cpu", **options))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +94,7 @@ def test_requests_made_from_the_openapi_document(fuzzed, schema, mode, method, p
     cases = operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode))
 
     @settings(
-        max_examples=20,
+        max_examples=12,
         deadline=None,
         database=None,
         derandomize=True,
@@ -167,3 +170,14 @@ def test_nothing_grows_with_what_is_refused(fuzzed, app):
             before = len(metrics.render().splitlines())
     assert len(metrics.render().splitlines()) == before
     assert app.state.engine.waiting == 0
+
+
+def test_the_document_says_which_answers_need_no_token_and_are_no_json(serving, tmp_path):
+    (tmp_path / "token").write_text("a token of some length")
+    found = serving(read_token_file=str(tmp_path / "token")).app.openapi()["paths"]
+    asked = {path: each["get"] for path, each in found.items() if "get" in each}
+    free = [path for path, each in asked.items() if "security" not in each]
+    assert sorted(free) == ["/healthz", "/readyz"]
+    answers = found["/metrics"]["get"]["responses"]
+    assert list(answers["200"]["content"]) == ["text/plain"]
+    assert list(answers["401"]["content"]) == ["application/json"]

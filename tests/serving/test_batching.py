@@ -27,7 +27,7 @@ class Gate:
         self._open.clear()
 
     def __call__(self, work):
-        assert self._open.wait(10)
+        assert self._open.wait(180)
         self.batches.append(list(work))
         if "bad" in work:
             raise ValueError("bad")
@@ -154,12 +154,12 @@ def test_what_lies_between_batches_counts_when_work_is_accepted():
         queue = batcher(gate)
 
         async def busy(n):
-            await one(queue, n, 1, seconds=30)
+            await one(queue, n, 1, seconds=180)
             time.sleep(0.05)  # the loop has other things to do after every answer
 
         await asyncio.gather(*(busy(n) for n in range(10)))
         gate.close()
-        waiting = [asyncio.create_task(one(queue, n, 1, seconds=30)) for n in range(9)]
+        waiting = [asyncio.create_task(one(queue, n, 1, seconds=180)) for n in range(9)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):  # answers take no time, but nine are 0.2 s away at least
             await one(queue, 9, 1, seconds=0.1)

@@ -6,9 +6,12 @@ import sqlite3
 import threading
 
 import pytest
+from waiting import until
+
+from .conftest import DEADLINE
 
 N_READERS = 8
-N_ROUNDS = 30
+N_ROUNDS = 16
 TEXTS = ["about red apple quite", "old river mirror", "tiny window near"]
 
 
@@ -72,6 +75,7 @@ def test_every_prediction_is_consistent_with_one_revision(serving):
         try:
             for n in range(N_ROUNDS):
                 writer.round(n)
+            until(lambda: len({revision for revision, *_ in list(seen)}) > 1 or failures)
         finally:
             done.set()
         for each in readers:
@@ -87,9 +91,17 @@ def test_every_prediction_is_consistent_with_one_revision(serving):
         assert head != "ensemble" or len(ids) >= 20
 
 
+def wait_for_the_lock(client, monkeypatch, *, seconds):
+    """Let changes wait so long for another writer."""
+    writer = client.app.state.engine.version.store._writer
+    monkeypatch.setattr(writer._link, "busy_seconds", seconds)
+    writer.close()  # opened again with that wait
+
+
 @pytest.mark.parametrize("head", ["dual", "ensemble"])
-def test_reads_do_not_wait_for_a_writer_that_holds_the_lock(client, run, head):
+def test_reads_do_not_wait_for_a_writer_that_holds_the_lock(client, run, head, monkeypatch):
     assert client.delete("/v1/labels?id=L01").status_code == 200
+    wait_for_the_lock(client, monkeypatch, seconds=DEADLINE)
     connection = sqlite3.connect(run / "changes.sqlite", isolation_level=None)
     with contextlib.closing(connection), concurrent.futures.ThreadPoolExecutor(1) as pool:
         connection.execute("BEGIN IMMEDIATE")
@@ -108,9 +120,7 @@ def test_reads_do_not_wait_for_a_writer_that_holds_the_lock(client, run, head):
 
 def test_a_writer_that_never_lets_go_refuses_changes_alone(client, run, monkeypatch):
     assert client.delete("/v1/labels?id=L01").status_code == 200
-    store = client.app.state.engine.version.store
-    monkeypatch.setattr(store._writer._link, "busy_seconds", 0.05)
-    store._writer.close()  # opened again with the short wait
+    wait_for_the_lock(client, monkeypatch, seconds=0.05)
     with contextlib.closing(sqlite3.connect(run / "changes.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         answer = client.delete("/v1/labels?id=L02")

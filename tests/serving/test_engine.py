@@ -3,12 +3,14 @@
 import asyncio
 import gc
 import logging
+import math
 import os
 import shutil
 import time
 import weakref
 
 import pytest
+from waiting import PATIENCE
 
 pytest.importorskip("fastapi")
 
@@ -18,8 +20,6 @@ from umpteen.serving.engine import Engine
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
 from umpteen.serving.versions import stamp_of
-
-PATIENCE = 180
 
 
 def started(run):
@@ -112,6 +112,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
         nonlocal failing
         engine = started(run)
         monkeypatch.setattr(models_module, "load_version", sometimes)
+        monkeypatch.setattr(models_module, "RETRY_SECONDS", math.inf)
         await engine.start()
         old = engine.version
         for n in (1, 2):
@@ -131,3 +132,26 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     failures = [record for record in caplog.records if record.message == "version not loaded"]
     assert [record.fields["why"] for record in failures] == ["unexpected"] * 2
     assert all(record.exc_info for record in failures)
+
+
+def test_a_load_that_failed_is_tried_again_without_another_change(run, monkeypatch):
+    load, failures = models_module.load_version, iter([True, True, False])
+
+    def sometimes(*given):
+        if next(failures, False):
+            raise OSError("no memory left")
+        return load(*given)
+
+    async def play():
+        engine = started(run)
+        monkeypatch.setattr(models_module, "load_version", sometimes)
+        monkeypatch.setattr(models_module, "RETRY_SECONDS", 0.0)
+        await engine.start()
+        old = engine.version
+        os.utime(run / "models.json", ns=(time.time_ns(), time.time_ns()))
+        await until(lambda: count_of(engine, "done") == 1)
+        failed, swapped = count_of(engine, "failed"), engine.version is not old
+        await engine.stop()
+        return failed, swapped
+
+    assert asyncio.run(play()) == (2, True)

@@ -1,10 +1,13 @@
 """Hostile clients against ``umpteen serve`` in its own process, over real sockets."""
 
+import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -12,10 +15,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until
 
-from .conftest import PATIENCE, Service
+from umpteen.serving.logs import LINES, PER_SECONDS
 
-pytestmark = pytest.mark.slow
+from .conftest import Service
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 HEAD = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 TEXT = "old river mirror"
 MAX_CONNECTIONS = 40
@@ -25,7 +31,7 @@ MAX_CONNECTIONS = 40
 def hardy(served_run, tmp_path_factory):
     """A service with short timeouts and few connections."""
     run = shutil.copytree(served_run, tmp_path_factory.mktemp("hostile") / "run")
-    flags = ["--max-connections", str(MAX_CONNECTIONS), "--header-timeout", "1"]
+    flags = ["--max-connections", str(MAX_CONNECTIONS), "--header-timeout", "2"]
     running = Service(run, *flags, "--idle-timeout", "2")
     yield running
     running.process.kill()
@@ -59,29 +65,22 @@ def counter(service, name, **labels):
     return sum(float(each[len(line) :]) for each in text.splitlines() if each.startswith(line))
 
 
-def until(holds):
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def well(service):
     status, found = service.call("/v1/predict", {"texts": TEXT})
     return status == 200 and len(found["predictions"][0]["labels"]) == 5
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "])
-def test_more_unfinished_connections_than_allowed_stop_nobody(hardy, sent):
+def test_more_unfinished_connections_than_allowed_stop_nobody(hardy):
+    beginnings = b"", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(connect(hardy)) for _ in range(3 * MAX_CONNECTIONS)]
-        for each in held:
+        for each, sent in zip(held, itertools.cycle(beginnings), strict=False):
             with contextlib.suppress(ConnectionError):
                 each.sendall(sent)
         assert hardy.call("/healthz")[0] == 200  # while all of them are held
         assert well(hardy)
-        for each in held:
-            assert read_all(each) == b"" or status_of(read_all(each) or b"HTTP/1.1 408") == 408
+        for answer in map(read_all, held):
+            assert not answer or status_of(answer) == 408
     assert counter(hardy, "connections_closed_total", reason="replaced") > 0
     assert len("\n".join(hardy.lines)) < 200_000
 
@@ -93,9 +92,10 @@ def test_a_header_that_never_ends_is_given_up(hardy):
         slow.settimeout(0.2)
         end = time.monotonic() + PATIENCE
         while not answer and time.monotonic() < end:  # a byte now and then is no help
-            with contextlib.suppress(TimeoutError, ConnectionError):
+            with contextlib.suppress(ConnectionError):
                 slow.sendall(b"x")
-                answer = slow.recv(4096)
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                answer = slow.recv(4096)  # also what came before the connection was closed
     assert status_of(answer) == 408
     assert b"did not come in time" in answer
 
@@ -168,28 +168,33 @@ def test_many_requests_sent_at_once_are_answered_in_order(hardy):
 
 
 def test_nonsense_is_answered_and_its_log_is_limited(hardy):
-    before = len(hardy.lines)
+    start = time.monotonic()
     for _ in range(300):
         with connect(hardy) as rude:
             rude.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
             assert status_of(read_all(rude)) == 400
     assert well(hardy)
-    assert len(hardy.lines) - before < 250
+    periods = 2 + int((time.monotonic() - start) / PER_SECONDS)
+    assert sum("Invalid HTTP request" in line for line in hardy.lines) <= periods * LINES
 
 
 def shared_folder(service):
     """The folder of the workers' counters, from the environment of a worker."""
     children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children")
     for child in children.read_text().split():
-        for entry in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
-            if entry.startswith(b"PROMETHEUS_MULTIPROC_DIR="):
-                return Path(entry.split(b"=", 1)[1].decode())
+        with contextlib.suppress(OSError):  # a process that has ended
+            for entry in Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                if entry.startswith(b"PROMETHEUS_MULTIPROC_DIR="):
+                    return Path(entry.split(b"=", 1)[1].decode())
     raise AssertionError("no worker")
 
 
 def test_a_removed_folder_of_counters_fails_no_request(service, run):
     running = service(run, "--workers", "2")
-    shutil.rmtree(shared_folder(running))
+    # Moved in one step: a worker may create a counter while a folder is emptied file by file.
+    folder = shared_folder(running)
+    shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}-removed")))
+    assert not folder.exists()
     for _ in range(8):
         assert well(running)
         assert running.call("/nothing")[0] == 404  # a counter that was not there yet
@@ -248,18 +253,22 @@ def test_a_large_answer_is_whole_and_does_not_stop_others(hardy):
 
 
 def test_a_flood_of_changes_is_held_back_and_predictions_go_on(service, run):
-    running = service(run, "--deadline", "20")
+    running = service(run)
+    codes, statuses, before = [], [], running.call("/v1/info")[1]["n_labels"]
 
     def add(number):
-        labels = [{"id": f"F{number}-{n}", "text": f"flood {number} {n}"} for n in range(1000)]
-        return running.call("/v1/labels", {"labels": labels})[0]
+        for again in itertools.count():
+            name = f"F{number}-{again}"
+            labels = [{"id": f"{name}-{n}", "text": f"flood {name} {n}"} for n in range(1000)]
+            statuses.append(running.call("/v1/labels", {"labels": labels})[0])
+            if 429 in statuses:
+                return
 
-    codes, before = [], running.call("/v1/info")[1]["n_labels"]
-    with concurrent.futures.ThreadPoolExecutor(60) as pool:
-        added = [pool.submit(add, number) for number in range(60)]
+    with concurrent.futures.ThreadPoolExecutor(30) as pool:
+        added = [pool.submit(add, number) for number in range(30)]
         while not all(each.done() for each in added):
             codes.append(running.call("/v1/predict", {"texts": TEXT})[0])
-        statuses = [each.result() for each in added]
+        assert not any(each.exception() for each in added)
     assert set(statuses) == {200, 429}
     assert set(codes) == {200}
     granted = statuses.count(200)
@@ -286,6 +295,24 @@ def test_https(service, run, tmp_path):
         assert b"200" not in read_all(plain)
 
 
+def test_a_silent_tls_handshake_is_closed_after_the_header_timeout():
+    from umpteen.serving.run import event_loop
+
+    async def silent():
+        loop, tls = asyncio.get_running_loop(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        async with await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=tls) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            async with asyncio.timeout(PATIENCE):
+                began = loop.time()
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            writer.close()
+            return loop.time() - began
+
+    with asyncio.Runner(loop_factory=event_loop(0.2)) as runner:
+        assert runner.run(silent()) < 55  # without the limit it is a minute
+
+
 def test_a_trace_is_passed_through(hardy):
     sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     request = urllib.request.Request(hardy.url + "/v1/info", headers={"traceparent": sent})
@@ -302,7 +329,7 @@ def test_a_client_that_floods_the_queue_takes_no_place_of_another(service, run, 
 
     keys = tmp_path / "keys.json"
     greedy, modest = (add_key(keys, name, "read") for name in ("greedy", "modest"))
-    running = service(run, "--keys", keys, "--queue", "128", "--deadline", "60")
+    running = service(run, "--keys", keys, "--queue", "128")
     stop, refused = threading.Event(), []
 
     def flood():
@@ -319,7 +346,7 @@ def test_a_client_that_floods_the_queue_takes_no_place_of_another(service, run, 
     try:
         until(lambda: refused)  # the queue is full
         with Client(running.url, token=modest, seconds=PATIENCE, patience=0) as client:
-            assert all(len(client.predict([TEXT])[0]) == 5 for _ in range(20))
+            assert all(len(client.predict([TEXT])[0]) == 5 for _ in range(8))
     finally:
         stop.set()
         for thread in threads:

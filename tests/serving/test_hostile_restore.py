@@ -6,15 +6,14 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 from umpteen.run_folder import RunFolder
 from umpteen.store import ChangeStore
 from umpteen.store.backup import backup
 from umpteen.store.restore import restore
 
-from .conftest import PATIENCE
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 TEXT = "old river mirror"
 
 
@@ -49,12 +48,8 @@ class Load:
                 self.failed.append((status, found))
 
     def wait_for(self, changes):
-        end = time.monotonic() + PATIENCE
         wanted = len(self.granted) + changes
-        while len(self.granted) < wanted:
-            assert time.monotonic() < end
-            assert not self.failed, self.failed[:3]
-            time.sleep(0.02)
+        until(lambda: len(self.granted) >= wanted, unless=lambda: self.failed[:3])
 
 
 def added(run):
@@ -78,12 +73,12 @@ def test_backup_and_restore_while_clients_predict_and_change(service, run, tmp_p
             done = restore(tmp_path / "backup", run, labels)
             after_restore = time.monotonic()
             load.wait_for(20)
+            until(lambda: load.answered > 20, unless=lambda: load.failed[:3])
         finally:
             load.stopped.set()
         for client in clients:
             client.result()
     assert not load.failed, load.failed[:3]
-    assert load.answered > 20
     now, then = added(run), added(done.aside)
     assert {label for label, _, end in load.granted if end < before_backup} <= now & then
     between = {

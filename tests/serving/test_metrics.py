@@ -56,6 +56,7 @@ def test_what_cannot_be_recorded_raises_nothing():
     assert values(metrics.render())["umpteen_labels", ()] == 7
 
 
+@pytest.mark.processes
 def test_counts_of_processes_are_summed(tmp_path):
     code = (
         "import sys; from umpteen.serving.metrics import ServiceMetrics\n"

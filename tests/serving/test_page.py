@@ -14,6 +14,7 @@ from .browser import CHROMIUM, Browser
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.processes,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine"),
 ]
 TEXT = "some red apple near"

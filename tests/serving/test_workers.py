@@ -4,14 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until
 
 from umpteen.serving import workers
 
-from .conftest import PATIENCE
+pytestmark = pytest.mark.processes
 
 PARENT = """
 import socket, sys
@@ -23,13 +23,6 @@ listening = socket.create_server(("127.0.0.1", 0))
 done = workers.Workers(note_and_wait, {given!r}, listening, count=2, drain_seconds=0).run()
 sys.exit(done)
 """
-
-
-def until(holds):
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def lives(pid):

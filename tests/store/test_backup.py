@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from hard_disks import no_room
+from waiting import until
 
 from umpteen.errors import NotWritten, RunError, StoreDamaged, UmpteenError
 from umpteen.run_folder import RunFolder
@@ -53,9 +54,9 @@ def test_a_backup_taken_during_changes_is_of_one_moment_and_can_be_restored(run,
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        while store.revision < 4:
-            pass
+        until(lambda: store.revision >= 4)
         revision = [backup(run, tmp_path / f"copy{n}", LABELS) for n in range(5)]
+        until(lambda: store.revision > revision[0])
     finally:
         stop.set()
         thread.join()

@@ -19,6 +19,8 @@ from umpteen.store.change_store import FILE_NAME, WITNESS_NAME
 
 from .helpers import LABELS, facts, make_run, open_store
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_run_without_changes_has_no_file(run):
     store = open_store(run)
@@ -79,7 +81,7 @@ def test_an_earlier_state_stays_as_it_was(run):
     assert before.examples.find("c") is None
     assert before.labels.contents is None
     assert after.examples.find("c") == 2
-    assert after.examples.relabelled_since(before.examples) == [1]
+    assert after.examples.packed_rows.changes_since(before.examples.packed_rows) == [1]
     assert after.example_label_ids(1) == ["y"]
     assert before.example_label_ids(1) == ["L1"]
     # Two readers may go on from the same state.
@@ -292,7 +294,7 @@ def test_processes_write_at_once_and_lose_nothing(run):
         "import sys; from umpteen.data.labels import LabelSet\n"
         "from umpteen.store import ChangeStore, NewLabel\n"
         "labels = LabelSet([f'L{n}' for n in range(10)], [f'label {n}' for n in range(10)])\n"
-        "store = ChangeStore.open(sys.argv[1], labels)\n"
+        "store = ChangeStore.open(sys.argv[1], labels, busy_seconds=180)\n"
         "for n in range(15): store.add_labels([NewLabel(f'{sys.argv[2]}{n}', 't')])\n"
     )
     children = [subprocess.Popen([sys.executable, "-c", code, str(run), name]) for name in "abc"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from umpteen.config.loading import load_config
 from umpteen.study import results, running
 from umpteen.study.definition import read_study
 
@@ -25,14 +26,19 @@ def test_every_run_of_a_study_for_a_gpu_has_its_row(name, tiny_data_folder, tiny
     study = dataclasses.replace(
         study, sources=study.sources[:1], seeds=(1,), switches=tuple(map(shortened, study.switches))
     )
-    assert running.run_missing(study, tmp_path, device="cpu") == []
+    for run in study.runs():  # those of every preset can be read
+        load_config(run.preset, run.settings)
+    # Every preset is trained by tests/training/test_all_labels.py: three are enough here.
+    chosen = list({run.preset: run for run in study.runs()}.values())[:3]
+    only = [run.name for run in chosen]
+    assert running.run_missing(study, tmp_path, device="cpu", only=only) == []
     cells = results.read_cells(study, tmp_path)
     assert {(cell.preset, cell.switch) for cell in cells} == {
-        (run.preset, run.switch.name) for run in study.runs()
+        (run.preset, run.switch.name) for run in chosen
     }
-    assert {cell.preset for cell in cells} == set(study.presets)
     for cell in cells:
         assert cell.results[0]["steps"] > 0
         assert "ensemble" not in cell.heads
         assert 0 <= cell.values(cell.best, "P@1")[0] <= 100
-    assert results.table(study, cells).count("\n") == len(cells) + 2
+    lines = results.table(study, cells).splitlines()
+    assert sum(line.startswith("| wordnet |") for line in lines) == len(cells)

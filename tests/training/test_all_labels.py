@@ -236,7 +236,7 @@ QUICK = (
     f"train.epochs={EPOCHS}", "batches.size=16", "encoder.name=bag", "encoder.table=random",
     "encoder.dim=16", "model.dim=8", "validation.every_epochs=3", "train.lr_encoder=0.01",
     "train.lr_heads=0.01", "train.lr_labels=0.01", "pool.chunk_tokens=64",
-    "train.checkpoint_seconds=0", "ensemble.enabled=off",
+    "ensemble.enabled=off",
 )  # fmt: skip
 
 

@@ -84,10 +84,10 @@ def test_a_batch_on_the_device_has_the_loss_of_the_same_batch_on_the_host(
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize(("asked", "told"), [("auto", None), ("float8", "float8")])
-def test_the_search_s_first_pass_is_a_setting(asked, told, tiny_data, tmp_path):
+@pytest.mark.parametrize("asked", ["auto", "float8", "clusters"])
+def test_the_search_for_hard_negatives_is_a_setting(asked, tiny_data, tmp_path):
     _, _, loop = prepared(tiny_data, tmp_path, f"batches.search={asked}")
-    assert loop.refresh.first_pass == told
+    assert loop.refresh.search == asked
 
 
 def test_a_run_on_a_cpu_makes_its_batches_with_numpy(tiny_data, tmp_path):

@@ -12,7 +12,7 @@ from small_runs import SETTINGS
 from umpteen.config.loading import load_config
 from umpteen.data.pool import AllLabels, Pool
 from umpteen.data.pool_on_device import DevicePoolBuilder
-from umpteen.training import row_adamw
+from umpteen.training import row_optimizer
 from umpteen.training.batch import Batch
 from umpteen.training.batch_on_device import DeviceBatchMaker
 from umpteen.training.build_loop import build_loop, build_untrained_model
@@ -105,7 +105,7 @@ def test_a_step_needs_no_number_from_the_device(
     if made_there:
         batch = made_on_device(loop, settings, data)
     monkeypatch.setattr(torch, "autocast", MetaAutocast)
-    monkeypatch.setattr(row_adamw, "_may_wait", lambda gradient: False)
+    monkeypatch.setattr(row_optimizer, "_may_wait", lambda gradient: False)
 
     loss = loop.loss_of(model, batch, 1)
     loss.backward()

@@ -15,7 +15,7 @@ from umpteen.errors import RunError
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.trained_examples import digest_texts
 from umpteen.run_folder import RunFolder
-from umpteen.training import fit_ensemble
+from umpteen.training import ensemble_validation, fit_ensemble
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
 from umpteen.training.prepare import training_splits
 
@@ -106,7 +106,7 @@ def test_without_time_the_first_variant_is_fitted(run, tiny_data):
     assert [variant.scorers for variant in model.variants] == [
         ("dual", "classifier", "knn", "lexical")
     ]
-    assert "Time is up after 1 of 6 variants" in lines
+    assert "No time for more than 1 of 6 variants" in lines
 
 
 def test_the_log_has_the_calibration_error_and_warns_of_a_large_one(run, tiny_data, monkeypatch):
@@ -198,6 +198,13 @@ def test_without_lexical_scorers_and_with_few_examples(run, tiny_data):
     model = load(run)
     assert model.snapshot().examples.n_trained == 10
     check_works(model)
+
+
+def test_training_and_validation_texts_have_limits(run, tiny_data, monkeypatch):
+    monkeypatch.setattr(ensemble_validation, "MAX_TEXTS", 9)
+    model = refit(run, tiny_data, ensemble_max_texts=20)
+    assert model.fitted_on.startswith("9 validation texts")
+    assert len(load(run).snapshot().examples.trained.digests) == 20
 
 
 def test_texts_of_examples_can_be_left_out(run, tiny_data):

@@ -36,6 +36,12 @@ def test_as_many_texts_are_read_as_there_is_time_for(seconds, expected, monkeypa
     assert read.now < 10  # a sample
 
 
+def test_the_sample_of_many_short_texts_is_larger(monkeypatch):
+    sizes = []
+    readable_rows(["abc"] * 100_000, lambda some: sizes.append(len(some)), seconds=1.0, seed=1)
+    assert max(sizes) == 2000
+
+
 def test_few_texts_are_always_read(monkeypatch):
     rows = readable_rows(["abc"] * 30, Reader(monkeypatch, 1.0), seconds=0.0, seed=1)
     assert rows.tolist() == list(range(30))
@@ -51,6 +57,10 @@ def test_a_limit_and_its_parts(monkeypatch):
     assert limit.part(0.5).until == 60.0
     assert limit.allows(80.0)
     assert not limit.allows(81.0)
+    late = FitTime(100.0, strict=True, slack=5.0)
+    assert late.allows(85.0)
+    assert not late.allows(86.0)
+    assert late.part(0.5).slack == 5.0
     assert FitTime(0.0, strict=False).allows(1e9)
     assert FitTime(0.0, strict=True).left() == 0.0
 

@@ -4,10 +4,12 @@ import torch
 
 from umpteen.data.dataset import targets_from_rows
 from umpteen.data.tokens import TokenStore
-from umpteen.errors import ConfigError, RunError
+from umpteen.errors import RunError
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.model.model import Model
+from umpteen.training import refresh_cost
 from umpteen.training.refresh import Refreshed, Refresher
+from umpteen.training.stage_log import StageLog
 
 N, L, V = 23, 11, 19
 
@@ -126,16 +128,38 @@ def test_a_refresh_depends_on_seed_and_epoch_and_leaves_the_model_training():
     assert not np.array_equal(first.order, later.order)
 
 
-def test_the_first_pass_of_the_search_is_told():
+def test_the_kind_of_search_is_used():
     model = make_model()
-    exact, rough = (
-        make_refresher(negatives_kept=6, first_pass=kind)(model, 1).negatives
-        for kind in (None, "float8")
+    exact, rough, clustered = (
+        make_refresher(negatives_kept=6, search=kind)(model, 1).negatives
+        for kind in ("exact", "float8", "clusters")
     )
     same = [len(set(one) & set(other)) for one, other in zip(exact, rough, strict=True)]
     assert np.mean(same) > 5.5
-    with pytest.raises(ConfigError, match="first_pass 'int3' is not known"):
-        make_refresher(negatives_kept=6, first_pass="int3")(model, 1)
+    same = [len(set(one) & set(other)) for one, other in zip(exact, clustered, strict=True)]
+    assert np.mean(same) > 5.0
+
+
+def test_the_stages_of_a_refresh_are_timed():
+    log = StageLog()
+    make_refresher(negatives_kept=6, search="clusters", log=log)(make_model(), 1)
+    assert set(log.seconds) == {
+        "training texts", "label texts", "clusters", "label clusters", "mining",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("label_sample", [3, L])
+def test_a_sampled_refresh_stands_for_the_whole_one(label_sample, monkeypatch):
+    monkeypatch.setattr(refresh_cost, "LABEL_SAMPLE", label_sample)
+    refresher = make_refresher(negatives_kept=2)
+    found = refresh_cost.sampled_refresh(refresher, make_model(), n_queries=10 * N)
+    rows = np.unique(np.linspace(0, L - 1, label_sample).astype(int))
+    negatives = found.refreshed.negatives
+    assert negatives.shape == (N, 2)
+    assert np.isin(negatives[negatives >= 0], rows).all()
+    queries, places = np.nonzero(negatives >= 0)
+    assert not refresher.targets.toarray()[queries, negatives[queries, places]].any()
+    assert found.seconds > found.label_seconds > 0
 
 
 def test_no_negatives_are_mined_when_none_are_kept():

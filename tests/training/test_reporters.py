@@ -1,12 +1,17 @@
 """The step log over stops and kills, the terminal, and TensorBoard."""
 
 import json
+import shutil
+import sys
 
 import pytest
-from small_runs import fit
+from small_runs import StopAt, fit
 
+import umpteen
+from umpteen.errors import ConfigError, RunError
 from umpteen.training.loop import StepInfo
 from umpteen.training.reporters import StepLog, TensorBoard, Terminal
+from umpteen.training.run import train
 
 
 def info(step: int, epoch: int = 1) -> StepInfo:
@@ -170,3 +175,42 @@ def test_a_reporter_named_on_the_command_line_receives_the_progress(
         assert refused.exit_code == 1
         assert says in refused.stderr
         assert not (tmp_path / "other").exists()
+
+
+def test_reporters_of_settings_receive_the_progress_and_stay_out_of_the_run(
+    tiny_data, tmp_path, monkeypatch
+):
+    (tmp_path / "settings_reporter.py").write_text(CLASS)
+    monkeypatch.syspath_prepend(tmp_path)
+    run, named = tmp_path / "run", "train.reporters=['settings_reporter:Kept']"
+    stopped = StopAt(2)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tiny_data, run, "train.epochs=1", named, reporters=[stopped])
+    assert json.loads((run / "config.json").read_text())["config"]["train"]["reporters"] == []
+    train(tiny_data, out=run, device="cpu", resume=True, overrides=[named])
+    assert (tmp_path / "seen.txt").read_text().split("\n")[-2] == "close"
+    with pytest.raises(ConfigError, match="has no method log"):
+        fit(tiny_data, tmp_path / "other", "train.reporters=['settings_reporter:Half']")
+    with pytest.raises(ConfigError, match="train.reporters must be a list"):
+        fit(tiny_data, tmp_path / "other", "train.reporters=settings_reporter:Kept")
+
+
+def test_a_reporter_in_the_files_of_a_run_is_never_imported(
+    tiny_data, tiny_run, tmp_path, monkeypatch
+):
+    (tmp_path / "hostile_reporter.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["config"]["train"]["reporters"] = ["hostile_reporter:Name"]
+    (run / "config.json").write_text(json.dumps(config))
+    umpteen.Predictor.load(run).predict("red apple")
+    out = tmp_path / "other"
+    for options in (
+        {"out": run, "resume": True},
+        {"out": out, "preset": str(run / "config.json")},
+        {"out": out, "from_run": run},
+    ):
+        with pytest.raises(RunError, match="cannot name code"):
+            train(tiny_data, device="cpu", **options)
+    assert "hostile_reporter" not in sys.modules

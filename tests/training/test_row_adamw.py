@@ -3,8 +3,9 @@ import copy
 import pytest
 import torch
 
-from umpteen.training import row_adamw
-from umpteen.training.row_adamw import RowAdamW, totals_by_entry
+from umpteen.training import row_optimizer
+from umpteen.training.row_adamw import RowAdamW
+from umpteen.training.row_optimizer import totals_by_entry
 
 OPTIONS = {"lr": 0.03, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
 
@@ -140,7 +141,8 @@ def test_a_table_in_float32_counts_as_well():
 
 
 def test_a_dense_gradient_moves_every_row_as_by_adamw(monkeypatch):
-    monkeypatch.setattr("umpteen.training.row_adamw.ROWS_AT_ONCE", 3)  # blocks that do not divide 7
+    # Blocks that do not divide 7.
+    monkeypatch.setattr("umpteen.training.row_optimizer.ROWS_AT_ONCE", 3)
     torch.manual_seed(3)
     ours = torch.nn.Parameter(torch.randn(7, 4, dtype=torch.float64))
     theirs = torch.nn.Parameter(ours.detach().clone())
@@ -167,7 +169,7 @@ def test_a_step_of_repeated_rows_is_the_same_with_and_without_waiting(monkeypatc
     plan = [[0, 1, 1], [4, 4, 4, 2], [1], [2, 0, 2]]
     results = []
     for waits in (True, False):
-        monkeypatch.setattr(row_adamw, "_may_wait", lambda gradient, waits=waits: waits)
+        monkeypatch.setattr(row_optimizer, "_may_wait", lambda gradient, waits=waits: waits)
         ours = table()
         optimizer = RowAdamW([ours], **OPTIONS)
         for step, rows in enumerate(plan):

@@ -28,7 +28,7 @@ from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
 from umpteen.training.session import Session
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 SMALL = (
     *SETTINGS,
     "encoder.options={dropout=0.0}",

@@ -62,6 +62,14 @@ def test_a_refresh_that_takes_most_of_the_time_is_left_out():
     assert found.train.max_steps == 95
 
 
+def test_long_validations_skip_epochs():
+    slow = dataclasses.replace(MEASURED, validation=3.0)
+    found, _ = planned(cost(30), throughput=slow)
+    assert found.validation.every_epochs == 3  # 3 s of 1.25 s an epoch
+    own, _ = planned(cost(30), throughput=slow, user_keys={"validation.every_epochs"})
+    assert own.validation.every_epochs == 1
+
+
 def test_without_any_time_one_step_is_taken():
     found, _ = planned(-40.0)
     assert (found.train.epochs, found.train.max_steps) == (1, 1)
@@ -129,6 +137,18 @@ def test_steps_end_before_the_time_of_the_ensemble(monkeypatch):
     assert deadline.until == pytest.approx(1000.0 + ROOM * 600 - 60)
 
 
+def test_the_time_used_is_said_and_why_it_was_less(monkeypatch):
+    clock, budget = Clock(monkeypatch), TimeBudget(1.0, started=100.0)
+    clock.now = 157.0
+    assert budget.used(5.0, 20.0, why_early="x") == (
+        "Used 57 of 60 s: 5 s before the first step, 15 s of training, 37 s for the ensemble"
+    )
+    clock.now = 140.0
+    assert budget.used(5.0, 20.0, why_early="all 30 epochs are trained").endswith(
+        "20 s for the ensemble. Ended early: all 30 epochs are trained"
+    )
+
+
 # -- runs that end in the midst of an epoch ----------------------------------------------------
 
 
@@ -189,6 +209,7 @@ def test_a_run_cut_short_says_so_and_is_whole(monkeypatch, tiny_data, tmp_path):
         reporters=[Reporter(0)],
     )
     assert any(line.startswith("Slower than measured: ending after 3 steps") for line in said)
+    assert said[-1].endswith("Ended early: all 3 planned steps are taken")  # 30 minutes are long
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert written["config"]["train"]["max_steps"] == 3
     assert written["config"]["train"]["epochs"] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -24,8 +25,14 @@ format_option = click.option(
 without_option = click.option(
     "--without",
     multiple=True,
-    type=click.Choice([*HEADS, "knn", "lexical"]),
+    type=click.Choice([*HEADS, "knn", "lexical", "reranker"]),
     help="Leave this scorer out of the ensemble.",
+)
+budget_option = click.option(
+    "--budget-ms",
+    type=click.FloatRange(0),
+    metavar="MS",
+    help="Re-rank as many candidates as this many milliseconds a text allow, measured at start.",
 )
 backend_option = click.option(
     "--backend",
@@ -95,11 +102,6 @@ def write_records(text: str) -> None:
     click.echo(text, nl=False)
 
 
-def write_json_line(value: Any) -> None:
-    """Write a JSON value to stdout, in one line."""
-    click.echo(to_json_text(value))
-
-
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "") -> None:
     """Write an aligned table to stdout; numbers are right-aligned, with two decimals."""
     cells = [
@@ -116,3 +118,29 @@ def write_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title:
             c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)
         ]
         click.echo("  ".join(parts).rstrip())
+
+
+def memory_size(text: str) -> int:
+    """Return the bytes of a size such as ``2GiB``, ``500MB`` or ``1e9``.
+
+    Raises:
+        ValueError: If it is no size.
+    """
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", text.casefold())
+    if found is None:
+        raise ValueError(f"{text!r} is no size; write it like 2GiB, 500MB or a number of bytes")
+    number, letter, binary = found.groups()
+    power = " kmgt".index(letter or " ")
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def memory_option(name: str, *, help: str) -> Callable[[Function], Function]:  # noqa: A002 - click's name
+    """Return an option that takes a size of memory, in bytes for the function."""
+
+    def parsed(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+        try:
+            return None if text is None else memory_size(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return click.option(name, metavar="SIZE", callback=parsed, help=help)

@@ -27,7 +27,12 @@ TEXT_COLUMN = click.option(
     help="The column with the text; several are joined. title=NAME and content=NAME keep two "
     "fields.",
 )
-LABEL_COLUMN = click.option("--label-column", metavar="NAME", help="The column with the labels.")
+LABEL_COLUMN = click.option(
+    "--label-column",
+    multiple=True,
+    metavar="NAME",
+    help="The column with the labels. Several: columns of 0 and 1, one for each label.",
+)
 ID_COLUMN = click.option("--id-column", metavar="NAME", help="The column with the ids of the rows.")
 SEPARATOR = click.option(
     "--separator",
@@ -60,7 +65,7 @@ def table_options(function: Function) -> Function:
     def wrapped(
         *args: Any,
         text_columns: tuple[str, ...],
-        label_column: str | None,
+        label_column: tuple[str, ...],
         id_column: str | None,
         separator: str | None,
         delimiter: str | None,
@@ -69,11 +74,12 @@ def table_options(function: Function) -> Function:
         language: str | None,
         **kwargs: Any,
     ) -> Any:
-        from umpteen.data.formats.table_options import TableOptions
+        from umpteen.data.formats.table_options import TableOptions, one_or_several
 
+        one, several = one_or_several(label_column)
         table = TableOptions(
-            text_columns, label_column, id_column, separator, delimiter, not no_header,
-            vocabulary=vocabulary, language=language,
+            text_columns, one, id_column, separator, delimiter, not no_header,
+            vocabulary=vocabulary, language=language, label_columns=several,
         )  # fmt: skip
         return function(*args, table=table, **kwargs)
 

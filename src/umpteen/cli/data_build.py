@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umpteen.cli._options import log, sentences
 from umpteen.data.sources import SOURCES, SUMMARIES
+
+if TYPE_CHECKING:
+    from umpteen.data.dataset import Dataset
 
 # Each option and the parameter of a source's build() it stands for.
 PARAMETERS = {
@@ -24,6 +27,10 @@ PARAMETERS = {
     "min_queries": "--min-queries",
     "test_share": "--test-share",
     "seed": "--seed",
+    "queries": "--queries",
+    "labels": "--labels",
+    "positives": "--positives",
+    "words": "--words",
 }
 
 # \b keeps click from filling the list into a paragraph.
@@ -31,7 +38,7 @@ HELP = "\n".join(
     [
         "Make the data set NAME in the new folder OUT, in the jsonl format.\n",
         "\b\nNAME is one of",
-        *(f"  {name:8} {summary}" for name, summary in SUMMARIES.items()),
+        *(f"  {name:9} {summary}" for name, summary in SUMMARIES.items()),
     ]
 )
 
@@ -82,6 +89,10 @@ HELP = "\n".join(
     metavar="FOLDER",
     help="wordnet: the folder of data.noun.  [default: /usr/share/wordnet]",
 )
+@click.option("--queries", type=int, help="synthetic: training texts.  [default: 450000]")
+@click.option("--labels", type=int, help="synthetic: labels.  [default: 300000]")
+@click.option("--positives", type=float, help="synthetic: labels per text.  [default: 22.0]")
+@click.option("--words", type=float, help="synthetic: words per text.  [default: 10.0]")
 @sentences
 def build(name: str, out: str, **options: Any) -> None:
     """Make the data set NAME in the new folder OUT (see HELP)."""
@@ -95,13 +106,21 @@ def build(name: str, out: str, **options: Any) -> None:
     # The folder comes first: an OUT that exists is refused before the work, not after.
     with atomic_folder(out) as folder:
         dataset = source(**given, log=log)
-        jsonl.write(dataset, folder)
+        if hasattr(dataset, "write"):
+            written = dataset.write(folder, log=log)
+        else:
+            jsonl.write(dataset, folder)
+            written = _described(dataset)
+    log(f"{out}: {written}")
+
+
+def _described(dataset: Dataset) -> str:
     # A source of one's own may have other splits than train and test.
     queries = " and ".join(f"{len(split)} {each}" for each, split in dataset.splits.items())
-    line = f"{out}: {queries} queries, {len(dataset.labels)} labels"
+    line = f"{queries} queries, {len(dataset.labels)} labels"
     if train := dataset.splits.get("train"):
         line += f", {train.targets.nnz / len(train):.2f} labels per training query"
-    log(line)
+    return line
 
 
 def _check(source: Callable[..., Any], name: str, given: dict[str, Any]) -> None:

@@ -22,6 +22,8 @@ from umpteen.cli._table_options import read_data, table_options
 
 if TYPE_CHECKING:
     from umpteen.data.formats.table_options import TableOptions
+    from umpteen.evaluation import Evaluation
+    from umpteen.predictor import Predictor
 
 MIN_TEXTS = 50
 """Fewer texts say little about calibration: no warning is printed."""
@@ -68,8 +70,6 @@ def evaluate(
     from umpteen.metrics import DEFAULT_METRICS, parse_all
     from umpteen.per_label import require_table_name
     from umpteen.predictor import Predictor
-    from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
-    from umpteen.scoring import TIE_RULE
 
     chosen = [name.strip() for name in metrics.split(",")] if metrics else list(DEFAULT_METRICS)
     names = [str(metric) for metric in parse_all(chosen)]  # before anything is loaded
@@ -93,6 +93,14 @@ def evaluate(
     if as_json:
         write_json(result.as_json())
         return
+    _print(result, names, predictor, reranked=not without)
+
+
+def _print(result: Evaluation, names: list[str], predictor: Predictor, *, reranked: bool) -> None:
+    """Print the table of metrics, and what to know about it."""
+    from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
+    from umpteen.scoring import TIE_RULE
+
     first = next(iter(result.heads.values()))
     rows = [
         [name, *(report.values.get(name, "-") for report in result.heads.values())]
@@ -112,6 +120,8 @@ def evaluate(
         )
         if error > MAX_CALIBRATION_ERROR and first.n >= MIN_TEXTS:
             log(f"warning: probabilities are off by {error:.1f} points on average on this data")
+    if "ensemble" in result.heads and predictor.reranking is not None and reranked:
+        log(predictor.reranking.in_words)
     if result.unknown_labels:
         unknown = plural(result.unknown_labels, "label")
         log(f"{unknown} of the data not known to the run, counted as misses")

@@ -9,8 +9,21 @@ import click
 
 from umpteen.cli._options import device_option, format_option, log, sentences
 
+# \b keeps click from filling the list into a paragraph.
+HELP = """Write RUN in a form that other programs use.
 
-@click.command()
+\b
+sentence-transformers  encoder and a head: SentenceTransformer(OUT)
+onnx, openvino         encoder and heads of a transformer, as one network
+pgvector               label vectors: OUT is postgresql://user@host/database
+lancedb, qdrant        label vectors: OUT is a folder (qdrant: or http://host:6333)
+parquet                label vectors: OUT is a file
+
+A network in RUN/backends/onnx or RUN/backends/openvino is used by --backend of predict and serve.
+"""
+
+
+@click.command(help=HELP)
 @click.argument("run")
 @click.argument("out")
 @click.option("--to", required=True, metavar="FORMAT", help="What to write; see above.")
@@ -38,20 +51,7 @@ def export(
     device: str,
     data_format: str | None,
 ) -> None:
-    r"""Write RUN in a form that other programs use.
-
-    \b
-    sentence-transformers  encoder and a head: SentenceTransformer(OUT)
-    onnx, openvino         encoder and heads of a transformer, as one network
-
-    \b
-    pgvector               label vectors: OUT is postgresql://user@host/database
-    lancedb, qdrant        label vectors: OUT is a folder (qdrant: or http://host:6333)
-    parquet                label vectors: OUT is a file
-
-    A network in RUN/backends/onnx or RUN/backends/openvino is used by --backend of predict and
-    serve.
-    """
+    """Write RUN in a form that other programs use; HELP is what the command prints."""
     from umpteen.data.formats import load_dataset
     from umpteen.export import EXPORTS
     from umpteen.predictor import Predictor

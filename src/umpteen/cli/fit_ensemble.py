@@ -19,6 +19,7 @@ from umpteen.cli._table_options import read_data, table_options
 
 if TYPE_CHECKING:
     from umpteen.data.formats.table_options import TableOptions
+    from umpteen.ranking.ensemble_model import EnsembleModel
 
 
 @click.command()
@@ -53,9 +54,10 @@ def fit_ensemble(
     from umpteen.config.settings import from_mapping, with_overrides
     from umpteen.errors import ConfigError
     from umpteen.files import disk_errors
-    from umpteen.ranking.variants import VARIANT_METRICS
     from umpteen.run_folder import RunFolder
     from umpteen.training.fit_ensemble import fit_ensemble_of_run
+    from umpteen.training.stage_log import StageLog
+    from umpteen.training.warm_start import with_changes_taken_over
 
     foreign = [each for each in overrides if not each.startswith(("examples.", "ensemble."))]
     if foreign:
@@ -66,10 +68,19 @@ def fit_ensemble(
     settings = from_mapping(
         with_overrides(folder.read_settings(to_build=True), overrides), source=str(folder.config)
     )
-    dataset = read_data(data, data_format, table)
-    with disk_errors(folder.ensemble, advice="fit it again"):
-        model = fit_ensemble_of_run(folder, dataset, settings, device=device, log=log, again=True)
+    with StageLog(log) as say, disk_errors(folder.ensemble, advice="fit it again"):
+        with say.stage(f"Reading {data}", announced=False):
+            dataset = read_data(data, data_format, table)
+        dataset = with_changes_taken_over(folder, dataset, settings.data.text)
+        model = fit_ensemble_of_run(folder, dataset, settings, device=device, log=say, again=True)
     assert model is not None
+    _print(model, as_json=as_json)
+
+
+def _print(model: EnsembleModel, *, as_json: bool) -> None:
+    """Print the metrics of every variant."""
+    from umpteen.ranking.variants import VARIANT_METRICS
+
     columns = [*VARIANT_METRICS, "ECE", "micro-F1"]
     if as_json:
         write_json(

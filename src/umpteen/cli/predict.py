@@ -14,6 +14,7 @@ import click
 from umpteen.cli._options import (
     ALL_HEADS,
     backend_option,
+    budget_option,
     device_option,
     log,
     plural,
@@ -59,6 +60,7 @@ PROGRESS_SECONDS = 5.0
     help="The format to write; by default that of the ending of --out, or jsonl.",
 )
 @click.option("--resume", is_flag=True, help="Continue a file that was not finished.")
+@budget_option
 @backend_option
 @device_option
 @click.option(
@@ -80,6 +82,7 @@ def predict(
     out: str | None,
     to: str | None,
     resume: bool,
+    budget_ms: float | None,
     backend: str,
     device: str,
     data_format: str | None,
@@ -109,6 +112,8 @@ def predict(
     options = PredictOptions(k, head, threshold, explain, without)
     predictor = Predictor.load(run, device=device, backend=backend)
     predictor.check_threshold(threshold, head)
+    if budget_ms is not None:
+        log(f"Re-ranking {plural(predictor.limit_reranking(budget_ms), 'candidate')} of a text")
     reader = open_texts(predictor, file, table, data_format)
     if out is None:
         _write_stream(predictor, reader, options, written)

@@ -1,12 +1,16 @@
-"""``umpteen serve``: options in, ``serving.run.serve`` called."""
+"""``umpteen serve``: options in, ``serving.run.serve`` called.
+
+Options of the command have the names of ``serving.options.Options``.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
-from umpteen.cli._options import backend_option, device_option, log, sentences
+from umpteen.cli._options import backend_option, budget_option, device_option, log, sentences
 
 
 @click.command()
@@ -28,53 +32,45 @@ from umpteen.cli._options import backend_option, device_option, log, sentences
 @click.option(
     "--annif", metavar="PROJECT_ID", help="Also answer Annif's http backend under this project id."
 )
-@click.option("--batch", default=64, show_default=True, help="Most texts of a batch.")
-@click.option("--wait-ms", default=2.0, show_default=True, help="Wait of a batch for more.")
-@click.option("--queue", default=1024, show_default=True, help="Most waiting texts.")
-@click.option("--max-cost", default=512, show_default=True, help="Most work of a request.")
-@click.option("--deadline", default=10.0, show_default=True, help="Seconds per request.")
 @click.option(
-    "--poll", default=1.0, show_default=True, help="Seconds between checks for a new run."
+    "--batch", "batch_texts", default=64, show_default=True, help="Most texts of a batch."
+)
+@click.option("--wait-ms", default=2.0, show_default=True, help="Wait of a batch for more.")
+@click.option("--queue", "queue_texts", default=1024, show_default=True, help="Most waiting texts.")
+@click.option("--max-cost", default=512, show_default=True, help="Most work of a request.")
+@click.option(
+    "--deadline", "deadline_seconds", default=10.0, show_default=True, help="Seconds per request."
+)
+@click.option(
+    "--poll",
+    "poll_seconds",
+    default=1.0,
+    show_default=True,
+    help="Seconds between checks for a new run.",
 )
 @click.option(
     "--max-connections", default=1000, show_default=True, help="Open connections of a worker."
 )
 @click.option(
-    "--header-timeout", default=10.0, show_default=True, help="Seconds for a request's header."
+    "--header-timeout",
+    "header_seconds",
+    default=10.0,
+    show_default=True,
+    help="Seconds for a request's header.",
 )
 @click.option(
-    "--idle-timeout", default=30.0, show_default=True, help="Seconds an idle connection is kept."
+    "--idle-timeout",
+    "idle_seconds",
+    default=30.0,
+    show_default=True,
+    help="Seconds an idle connection is kept.",
 )
 @click.option("--otel", is_flag=True, help="Export spans with OpenTelemetry (extra otel).")
+@budget_option
 @backend_option
 @device_option
 @sentences
-def serve(
-    runs: tuple[str, ...],
-    folder: str | None,
-    keys_file: str | None,
-    host: str,
-    port: int,
-    workers: int,
-    read_token_file: str | None,
-    change_token_file: str | None,
-    certfile: str | None,
-    keyfile: str | None,
-    hosts: tuple[str, ...],
-    annif: str | None,
-    batch: int,
-    wait_ms: float,
-    queue: int,
-    max_cost: int,
-    deadline: float,
-    poll: float,
-    max_connections: int,
-    header_timeout: float,
-    idle_timeout: float,
-    otel: bool,
-    backend: str,
-    device: str,
-) -> None:
+def serve(runs: tuple[str, ...], wait_ms: float, **options: Any) -> None:
     """Serve one or more runs over HTTP, with a page at /.
 
     The first RUN is active: it gets requests that name no model. NAME=RUN gives a run another name
@@ -90,30 +86,4 @@ def serve(
 
     for run in name_runs(runs).values():
         RunFolder(run).require()  # a misspelt run should not wait for imports
-    options = Options(
-        runs=runs,
-        folder=folder,
-        keys_file=keys_file,
-        certfile=certfile,
-        keyfile=keyfile,
-        otel=otel,
-        max_cost=max_cost,
-        host=host,
-        port=port,
-        workers=workers,
-        device=device,
-        backend=backend,
-        annif=annif,
-        hosts=hosts,
-        read_token_file=read_token_file,
-        change_token_file=change_token_file,
-        batch_texts=batch,
-        wait_seconds=wait_ms / 1000,
-        queue_texts=queue,
-        deadline_seconds=deadline,
-        poll_seconds=poll,
-        max_connections=max_connections,
-        header_seconds=header_timeout,
-        idle_seconds=idle_timeout,
-    )
-    run_service(options, log=log)
+    run_service(Options(runs=runs, wait_seconds=wait_ms / 1000, **options), log=log)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from umpteen.cli._options import device_option, json_option, log, sentences, write_json, write_lines
+
+if TYPE_CHECKING:
+    from umpteen.study.definition import Study
 
 
 @click.command()
@@ -54,24 +58,7 @@ def study(
         for run in plan.runs():
             write_lines(run.name)
         return
-    failed: list[str] = []
-    if not draw:
-        from umpteen.study.running import run_missing
-        from umpteen.training.reporters import Terminal
-
-        try:
-            failed = run_missing(
-                plan,
-                out,
-                device=device,
-                only=only,
-                jobs=jobs,
-                log=log,
-                reporters=lambda: [Terminal()],
-            )
-        except KeyboardInterrupt:
-            log("Stopped; run the same command again to continue")
-            sys.exit(130)
+    failed = [] if draw else _run_missing(plan, out, device=device, only=only, jobs=jobs)
     cells = results.read_cells(plan, out)
     made = results.table(plan, cells, heads="all" if all_heads else "best")
     Path(out).mkdir(parents=True, exist_ok=True)
@@ -87,6 +74,18 @@ def study(
         log(f"failed: {sentence}")
     if failed:
         sys.exit(1)
+
+
+def _run_missing(plan: Study, out: str, **options: Any) -> list[str]:
+    """Make the runs that are missing; return a sentence for each that failed."""
+    from umpteen.study.running import run_missing
+    from umpteen.training.reporters import Terminal
+
+    try:
+        return run_missing(plan, out, log=log, reporters=lambda: [Terminal()], **options)
+    except KeyboardInterrupt:
+        log("Stopped; run the same command again to continue")
+        sys.exit(130)
 
 
 def _split(place: str) -> tuple[str, str]:

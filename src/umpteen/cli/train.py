@@ -14,6 +14,7 @@ from umpteen.cli._options import device_option, format_option, log, sentences
 from umpteen.cli._table_options import read_data, table_options
 
 if TYPE_CHECKING:
+    from umpteen.data.dataset import Dataset
     from umpteen.data.formats.table_options import TableOptions
     from umpteen.run_folder import RunFolder
 
@@ -44,6 +45,17 @@ if TYPE_CHECKING:
     metavar="M",
     help="Time for everything, from the start to the ensemble.",
 )
+@click.option(
+    "--from",
+    "from_run",
+    metavar="RUN",
+    help="Start from this run: keep its encoder, heads and label vectors.",
+)
+@click.option(
+    "--without-changes",
+    is_flag=True,
+    help="With --from: leave out labels and examples that were added to that run.",
+)
 @click.option("--resume", is_flag=True, help="Continue the run; append it to the command.")
 @click.option("--cache", metavar="FOLDER", help="Where token stores are kept between runs.")
 @click.option(
@@ -63,65 +75,52 @@ if TYPE_CHECKING:
 def train(
     data: str,
     out: str,
-    preset: str | None,
-    dataset: str | None,
     overrides: tuple[str, ...],
     encoder: str | None,
     text: str | None,
-    minutes: float | None,
+    without_changes: bool,
     resume: bool,
-    cache: str | None,
     tensorboard: bool,
     more_reporters: tuple[str, ...],
     device: str,
     data_format: str | None,
     table: TableOptions,
+    **settings: Any,
 ) -> None:
     """Train a model on DATA and write a self-contained run folder.
 
     Without --preset, settings are chosen from the data. Without --encoder, a bag of token vectors
     is trained, which needs no download. A run that was stopped or killed continues to the same
-    result with --resume at the end of its command. On several GPUs, or several processes: torchrun
-    --nproc-per-node N -m umpteen train ...
+    result with --resume at the end of its command. With --from, training continues from the model
+    of an earlier run, on data with other rows or labels. On several GPUs, or several processes:
+    torchrun --nproc-per-node N -m umpteen train ...
     """
     started = time.monotonic()
+    from umpteen.files import exclusive_folder
     from umpteen.run_folder import RunFolder
 
     folder = RunFolder(out)
     resume = resume and not (folder.log.is_file() and folder.is_new())
     first = os.environ.get("RANK", "0") == "0"
-    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     if resume:
         folder.require()
-    elif not restarted:
+    elif os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         folder.require_empty()
-    log(f"Reading {data}")
     made = first and not folder.path.exists()
     if first:
-        folder.write_log(f"Reading {data}")
-        if not resume:
-            folder.write_columns(asdict(table))
-    changes = list(overrides)
-    if encoder:
-        changes.append(f"encoder.name={encoder}")
-    if text:
-        changes.append(f"data.text={text}")
+        # The lock is held for these lines, and again from when torch is imported.
+        with exclusive_folder(folder.path, busy=folder.busy()):
+            folder.write_log(f"Reading {data}")
+            if not resume:
+                folder.write_columns(asdict(table))
+    log(f"Reading {data}")
+    named = {"encoder.name": encoder, "data.text": text}
+    changes = [f"{key}={value}" for key, value in named.items() if value]
+    settings |= {"overrides": [*overrides, *changes], "resume": resume, "started": started}
+    settings["changes"] = not without_changes
     try:
         tested = _train(
-            data,
-            data_format,
-            table,
-            folder,
-            device,
-            tensorboard,
-            more_reporters,
-            preset=preset,
-            dataset=dataset,
-            overrides=changes,
-            resume=resume,
-            cache=cache,
-            minutes=minutes,
-            started=started,
+            data, data_format, table, folder, device, tensorboard, more_reporters, **settings
         )
     except KeyboardInterrupt:
         sys.exit(130)
@@ -156,10 +155,16 @@ def _train(
         reporters.append(TensorBoard(folder.path / "tensorboard"))
     if ranks.first:
         reporters += [named_reporter(name, folder.path) for name in more_reporters]
-    read = read_data(data, data_format, table)
-    for reporter in reporters[:2]:
-        texts, labels = len(read["train"]), len(read.labels)
-        reporter.log(f"Data {read.name}: {texts:,} training texts, {labels:,} labels")
+    splits: list[str] = []
+
+    def read() -> Dataset:
+        found = read_data(data, data_format, table)
+        splits.extend(found.splits)
+        for reporter in reporters[:2]:
+            texts, labels = len(found["train"]), len(found.labels)
+            reporter.log(f"Data {found.name}: {texts:,} training texts, {labels:,} labels")
+        return found
+
     run(read, out=folder.path, device=device, reporters=reporters, ranks=ranks, **options)
     ranks.close()
-    return "test" in read.splits
+    return "test" in splits

@@ -36,31 +36,6 @@ class Side:
     """Of any sizes, in order."""
 
 
-def cached_backward(sides: Sequence[Side], loss: Callable[..., Tensor], *, seed: int) -> Tensor:
-    """Back-propagate a loss of several sides' vectors, one chunk's graph at a time.
-
-    Equals ``value = loss(*vectors); value.backward()`` for vectors encoded with their graphs, chunk
-    by chunk under ``chunk_randomness``: gradients are added to the parameters' ``grad``.
-
-    Args:
-        sides: For example queries and labels; they may share an encoder.
-        loss: One (n, D) tensor per side to a scalar. Its own parameters (a temperature) get their
-            gradients too. With a gradient scaler return the scaled loss: what is cached is scaled
-            then, and is not scaled again.
-        seed: Of this step; side and chunk are mixed in.
-
-    Returns:
-        The loss, detached.
-
-    Raises:
-        UmpteenError: If a side has no chunk.
-    """
-    vectors = [cached_vectors(side, seed=seed, stream=i) for i, side in enumerate(sides)]
-    value = loss(*vectors)
-    value.backward()
-    return value.detach()
-
-
 def cached_vectors(side: Side, *, seed: int, stream: int = 0) -> Tensor:
     """Return the vectors of all chunks.
 

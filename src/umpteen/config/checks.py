@@ -31,7 +31,7 @@ CHOICES = {
     "model.projection": ("linear", "none"),
     "pool.scope": ("batch", "all", "bank"),
     "pool.scores": ("auto", "fp32", "bf16", "fp8"),
-    "batches.search": ("auto", "bfloat16", "float8"),
+    "batches.search": ("auto", "exact", "clusters", "bfloat16", "float8"),
     "train.schedule": ("cosine", "linear"),
     "train.precision": ("auto", "fp32", "bf16"),
     "train.label_storage": ("fp32", "bf16"),
@@ -52,7 +52,7 @@ ABOVE_0 = (
     "pool.positives", "pool.chunk_tokens", "batches.size",
     "batches.refresh_epochs", "train.epochs", "validation.every_epochs", "augment.share",
     "augment.walk_steps", "augment.alpha", "examples.max_examples",
-    "ensemble.min_queries", "ensemble.seconds",
+    "ensemble.max_texts", "ensemble.min_queries", "ensemble.seconds",
 )  # fmt: skip
 AT_LEAST_0 = (
     "seed", "pool.memory_mib", "pool.negatives", "pool.max_labels", "pool.min_labels",

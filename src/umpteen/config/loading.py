@@ -20,6 +20,7 @@ FIXED_IN_STAGES = {
         "label_storage",
         "label_moments",
         "label_device",
+        "reporters",
     )  # fmt: skip
 }
 DEFAULT_PRESET = "unidec-frugal"

@@ -189,8 +189,10 @@ class BatchConfig:
     first_refresh: int = 0
     """The epoch of the first refresh; batches are random before it."""
     search: str = "auto"
-    """How the search for hard negatives scores labels first: ``bfloat16``, ``float8`` (faster; one
-    label in ten thousand may be missed), or ``auto``: bfloat16 on a GPU, and in full on a CPU."""
+    """How hard negatives are searched: ``exact``; ``clusters``: among the labels of the nearest
+    clusters alone; ``bfloat16`` or ``float8``: all labels in few bits first (``float8`` may miss
+    one label in ten thousand). ``auto``: bfloat16 on a GPU; on a CPU exact up to 2^30 pairs of
+    query and label, and clusters above."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,9 @@ class TrainConfig:
     whose steps are too short to share and whose next batch is made beside them."""
     checkpoint_seconds: float = 120.0
     """At least this long between checkpoints; 0 saves after every step."""
+    reporters: tuple[str, ...] = ()
+    """Classes that receive the progress, ``package.module:Name``, each called with the run folder.
+    Not written to the run: a run folder never names code. Give them again with ``--resume``."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +317,9 @@ class EnsembleConfig:
     min_queries: int = 50
     """Validation texts with labels that are needed to fit it; with fewer, training texts are
     cross-validated."""
+    max_texts: int = 500_000
+    """Maximum number of training texts that lexical scorers are fitted on and examples are taken
+    from, drawn at random."""
     seconds: float = 300.0
     """Time limit of the fit. No further variant is tried after it, and the log names what was
     left out."""

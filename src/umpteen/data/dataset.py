@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from umpteen.data.display import dataset_html, split_html
 from umpteen.data.labels import LabelSet, join_texts
+from umpteen.data.mapped_strings import MappedStrings
+from umpteen.data.string_column import select_strings
 from umpteen.display import counted
 from umpteen.errors import DataError
 
@@ -55,11 +57,13 @@ class Split:
     def __len__(self) -> int:
         return len(self.titles)
 
-    def texts(self, which: str = "all") -> list[str]:
+    def texts(self, which: str = "all") -> Sequence[str]:
         """Return what the encoder reads of each query.
 
-        ``"title"`` or ``"all"`` (title and content).
+        ``"title"`` or ``"all"`` (title and content). Many titles alone are not copied.
         """
+        if isinstance(self.titles, MappedStrings) and (which == "title" or self.contents is None):
+            return self.titles
         return join_texts(self.titles, self.contents, which)
 
     def select(self, rows: NDArray[np.int64]) -> Split:
@@ -68,12 +72,11 @@ class Split:
         position[rows] = np.arange(len(rows))
         kept = self.filters[position[self.filters[:, 0]] >= 0]
         filters = np.column_stack([position[kept[:, 0]], kept[:, 1]]).astype(np.int64)
-        chosen = rows.tolist()
         return Split(
-            titles=[self.titles[i] for i in chosen],
+            titles=select_strings(self.titles, rows),
             targets=self.targets[rows],
-            contents=None if self.contents is None else [self.contents[i] for i in chosen],
-            ids=None if self.ids is None else [self.ids[i] for i in chosen],
+            contents=None if self.contents is None else select_strings(self.contents, rows),
+            ids=None if self.ids is None else select_strings(self.ids, rows),
             filters=filters,
         )
 
@@ -99,6 +102,8 @@ class Dataset:
     name: str = "data"
     notes: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """How the data was read, where that may be otherwise than meant."""
+    hold_out_order: NDArray[np.int8] | None = field(default=None, compare=False, repr=False)
+    """(N,) of the train split: rows with smaller numbers are held out first; None for no order."""
 
     def __post_init__(self) -> None:
         for name, split in self.splits.items():
@@ -185,7 +190,7 @@ class Dataset:
         table: Any,
         *,
         text_column: str | Sequence[str] | None = None,
-        label_column: str | None = None,
+        label_column: str | Sequence[str] | None = None,
         id_column: str | None = None,
         separator: str | None = None,
         label_texts: Mapping[Any, str] | None = None,
@@ -202,7 +207,8 @@ class Dataset:
                 or a mapping from split to such a table.
             text_column: The column with the text. Several are joined; ``"title=NAME"`` and
                 ``"content=NAME"`` keep two fields apart. Found by its name if left out.
-            label_column: The column with the labels: lists, or text with a separator.
+            label_column: The column with the labels: lists, or text with a separator. A list of
+                names: columns of 0 and 1, one for each label.
             id_column: The column with the ids of the rows.
             separator: Stands between labels in text; ``"none"`` if a cell is one label.
             label_texts: Id to text; with it, no other label may occur.
@@ -217,10 +223,11 @@ class Dataset:
         Raises:
             DataError: If a column is missing or a value is of the wrong type.
         """
-        from umpteen.data.formats.table_options import TableOptions
+        from umpteen.data.formats.table_options import TableOptions, one_or_several
         from umpteen.data.frames import from_tables, open_frames
 
-        options = TableOptions(text_column or (), label_column, id_column, separator)
+        one, several = one_or_several(label_column)
+        options = TableOptions(text_column or (), one, id_column, separator, label_columns=several)
         tables = open_frames(table, validation=validation, test=test)
         return from_tables(
             tables, options, label_texts=label_texts, propensity=propensity, name=name
@@ -314,6 +321,8 @@ def hold_out_validation(dataset: Dataset, *, share: float, max_queries: int, see
     if n < 1:
         return dataset
     order = np.random.default_rng([seed, 0x5EED]).permutation(len(train))
+    if dataset.hold_out_order is not None:
+        order = order[np.argsort(dataset.hold_out_order[order], kind="stable")]
     held = spare_queries(train.filtered_targets(), order, n)
     if not len(held):
         held = order[:n]
@@ -321,7 +330,7 @@ def hold_out_validation(dataset: Dataset, *, share: float, max_queries: int, see
     splits = dict(dataset.splits)
     splits["validation"] = train.select(np.sort(held))
     splits["train"] = train.select(kept)
-    return replace(dataset, splits=splits)
+    return replace(dataset, splits=splits, hold_out_order=None)
 
 
 def spare_queries(targets: sp.csr_matrix, order: NDArray[np.int64], n: int) -> NDArray[np.int64]:

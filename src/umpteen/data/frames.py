@@ -130,6 +130,10 @@ class FrameTable:
             for place, row in enumerate(zip(*parts, strict=True), start + 1):
                 yield place, dict(zip(wanted, row, strict=True))
 
+    def first_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows from the first on."""
+        return (record for _, record in self.rows())
+
 
 def _values(column: Any, start: int) -> list[Any]:
     part = column.iloc if hasattr(column, "iloc") else column

@@ -1,25 +1,29 @@
-"""A label list once more, by columns: what a service starts from. The list itself stays the truth.
+"""A label list once more, as arrays that a service maps. The list itself stays the truth.
 
-Parsing a million lines takes longer than all else of a start; splitting a few long strings does
-not. The columns hold the digest of the list they were made of, and count only beside that list.
+``labels.columns`` is a safetensors file: bytes and offsets of ids, titles and contents, training
+counts, and ids sorted by their hash. Opening it costs the same for any number of labels. It holds
+digests of the list and of its own arrays, and counts only beside that list. Digests of more than
+16 MiB are of a sample.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import json
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from umpteen.data.labels import LabelSet
-from umpteen.files import LOAD_ERRORS, atomic_file
+from umpteen.data.mapped_strings import MappedStrings, StringRows, sorted_hashes
+from umpteen.files import LOAD_ERRORS, atomic_file, sampled_digest
 
-BETWEEN = "\0"
-"""Stands between fields; where a field has one itself, there are no columns."""
+MAPPED_LABELS = 200_000
+"""From this many labels on texts stay in the file; fewer are read into lists, which are faster."""
+FIELDS = ("ids", "titles", "contents")
+_TYPES = {"U8": "u1", "U32": "<u4", "I64": "<i8", "U64": "<u8"}
+Arrays = dict[str, NDArray]
 
 
 def write_columns(file: Path, listed: Path, labels: LabelSet, counts: NDArray[np.int64]) -> None:
@@ -31,65 +35,76 @@ def write_columns(file: Path, listed: Path, labels: LabelSet, counts: NDArray[np
         labels: What is in it.
         counts: (L,) training queries of each label.
     """
-    columns = {"ids": labels.ids, "titles": labels.titles}
-    if labels.contents is not None:
-        columns["contents"] = labels.contents
-    if any(BETWEEN in field for fields in columns.values() for field in fields):
-        file.unlink(missing_ok=True)
-        return
-    arrays: dict[str, NDArray[np.generic]] = {name: _joined(each) for name, each in columns.items()}
-    arrays["counts"] = np.asarray(counts, np.int64)
+    arrays: Arrays = {"counts": np.asarray(counts, np.int64)}
+    for name, fields in zip(FIELDS, (labels.ids, labels.titles, labels.contents), strict=True):
+        if fields is not None:
+            packed = MappedStrings.pack(fields)
+            arrays |= {name: packed.raw, f"{name}.offsets": packed.offsets}
+            if name == "ids":
+                arrays["ids.hashes"], arrays["ids.rows"] = sorted_hashes(packed)
     about = {
-        "list": _digest(listed.read_bytes()),
-        "columns": _digest_all(arrays),
+        "list": sampled_digest(listed),
+        "columns": _digest_all(arrays, labels.fingerprint),
         "fingerprint": labels.fingerprint,
     }
     with atomic_file(file) as temporary:
         save_file(arrays, temporary, metadata=about)
 
 
-def read_columns(file: Path, listed: bytes) -> tuple[LabelSet, NDArray[np.int64]] | None:
-    """Read what ``write_columns`` wrote; None if it does not belong to the list.
+def read_columns(file: Path, listed: Path) -> tuple[LabelSet, NDArray[np.int64]] | None:
+    """Open what ``write_columns`` wrote; None if it does not belong to the list.
 
     Args:
         file: Where from.
-        listed: The bytes of the list.
+        listed: The list.
 
     Returns:
         Labels, their fingerprint known already, and counts (L,).
     """
     try:
-        with safe_open(file, framework="numpy") as found:
-            about = found.metadata() or {}
-            if about.get("list") != _digest(listed) or "fingerprint" not in about:
-                return None
-            arrays = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118
-        if about.get("columns") != _digest_all(arrays):
+        about, arrays = _map_arrays(file)
+        known = about["fingerprint"]
+        if about.get("columns") != _digest_all(arrays, known):
             return None
-        counts = arrays.pop("counts")
-        n = len(counts)
-        columns = {name: _split(array, n) for name, array in arrays.items()}
+        if about["list"] != sampled_digest(listed):
+            return None
+        fields = {
+            name: MappedStrings(arrays[name], arrays[f"{name}.offsets"])
+            for name in FIELDS
+            if name in arrays
+        }
         # The digests say that these are the columns of a label set, so of one without doubles.
-        texts = columns["ids"], columns["titles"], columns.get("contents")
-        return LabelSet.checked_before(*texts, about["fingerprint"]), counts
-    except (*LOAD_ERRORS, SafetensorError):
+        rows = StringRows(fields["ids"], arrays["ids.hashes"], arrays["ids.rows"])
+        counts = arrays["counts"]
+        if not len(counts) == len(fields["ids"]) == len(fields["titles"]):
+            return None
+        ids, titles, contents = fields["ids"], fields["titles"], fields.get("contents")
+        if len(counts) >= MAPPED_LABELS:
+            return LabelSet.checked_before(ids, titles, contents, known, rows), counts
+        listed_contents = None if contents is None else contents[:]
+        return LabelSet.checked_before(ids[:], titles[:], listed_contents, known), np.array(counts)
+    except LOAD_ERRORS:
         return None  # the list can be read instead
 
 
-def _joined(fields: Sequence[str]) -> NDArray[np.uint8]:
-    return np.frombuffer(BETWEEN.join(fields).encode("utf-8"), np.uint8)
+def _map_arrays(file: Path) -> tuple[dict[str, str], Arrays]:
+    """Map the tensors of a safetensors file; its own reader copies them."""
+    whole = np.memmap(file, np.uint8, "r")
+    size = int(whole[:8].view("<u8")[0])
+    header = json.loads(bytes(whole[8 : 8 + size]))
+    about = header.pop("__metadata__")
+    arrays = {}
+    for name, each in header.items():
+        start, stop = (8 + size + place for place in each["data_offsets"])
+        (length,) = each["shape"]
+        kind = np.dtype(_TYPES[each["dtype"]])
+        if stop - start != length * kind.itemsize or stop > len(whole):
+            raise ValueError(f"{name} has another size than its header says")
+        arrays[name] = np.asarray(whole[start:stop]).view(kind)
+    return about, arrays
 
 
-def _split(array: NDArray[np.uint8], n: int) -> list[str]:
-    fields = array.tobytes().decode("utf-8").split(BETWEEN) if n else []
-    if len(fields) != n:
-        raise ValueError(f"{len(fields)} fields for {n} labels")
-    return fields
-
-
-def _digest(listed: bytes) -> str:
-    return hashlib.sha256(listed).hexdigest()
-
-
-def _digest_all(arrays: dict[str, NDArray[np.generic]]) -> str:
-    return " ".join(_digest(arrays[name].tobytes()) for name in sorted(arrays))
+def _digest_all(arrays: Arrays, fingerprint: str) -> str:
+    parts = [arrays[name].view(np.uint8) for name in sorted(arrays)]
+    parts.append(np.frombuffer(fingerprint.encode(), np.uint8))
+    return " ".join(sampled_digest(memoryview(part)) for part in parts)

@@ -10,7 +10,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from umpteen.display import counted, shorten
-from umpteen.errors import DataError, LabelMismatch
+from umpteen.errors import DataError
 
 FIELDS_AT_ONCE = 30_000
 
@@ -57,14 +57,17 @@ class LabelSet:
         titles: Sequence[str],
         contents: Sequence[str] | None,
         fingerprint: str,
+        rows: Mapping[str, int] | None = None,
     ) -> LabelSet:
         """Return a set that was one before.
 
-        Nothing is checked, so ``rows`` are made when first wanted.
+        Nothing is checked, so ``rows`` are made when first wanted, unless they are given.
         """
         labels = cls.__new__(cls)
         values = {"ids": ids, "titles": titles, "contents": contents, "metadata": None}
         vars(labels).update(values, fingerprint=fingerprint)
+        if rows is not None:
+            vars(labels)["rows"] = rows
         return labels
 
     def __len__(self) -> int:
@@ -75,7 +78,7 @@ class LabelSet:
         return f"LabelSet({counted(len(self), 'label')}: {first}{', ..' if len(self) > 3 else ''})"
 
     @cached_property
-    def rows(self) -> dict[str, int]:
+    def rows(self) -> Mapping[str, int]:
         """From id to row."""
         return {label_id: row for row, label_id in enumerate(self.ids)}
 
@@ -112,35 +115,6 @@ class LabelSet:
         while some := list(islice(fields, FIELDS_AT_ONCE)):
             digest.update(_sized(some))
         return digest.hexdigest()[:32]
-
-    def require_same(self, other: LabelSet, *, ours: str, theirs: str) -> None:
-        """Raise unless the other set has the same ids in the same order.
-
-        Args:
-            other: The set to compare with.
-            ours: What this set belongs to, for the message.
-            theirs: What the other belongs to.
-
-        Raises:
-            LabelMismatch: With the first label that differs.
-        """
-        if list(self.ids) == list(other.ids):
-            return
-        first = next(
-            (
-                row
-                for row, pair in enumerate(zip(self.ids, other.ids, strict=False))
-                if pair[0] != pair[1]
-            ),
-            min(len(self), len(other)),
-        )
-        mine = repr(self.ids[first]) if first < len(self) else "nothing"
-        others = repr(other.ids[first]) if first < len(other) else "nothing"
-        raise LabelMismatch(
-            f"{ours} has {len(self)} labels (fingerprint {self.fingerprint[:12]}) and {theirs} has "
-            f"{len(other)} (fingerprint {other.fingerprint[:12]}); they first differ at row "
-            f"{first}: {mine} against {others}"
-        )
 
 
 def _sized(fields: list[str]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import load_dataset
-from umpteen.data.formats.table_options import TableOptions
+from umpteen.data.formats.table_options import TableOptions, one_or_several
 from umpteen.data.frames import from_tables, is_frame, open_frames
 from umpteen.errors import DataError
 from umpteen.text_input import as_texts
@@ -25,7 +25,7 @@ def as_dataset(
     classes: Sequence[Any] | None = None,
     label_texts: Mapping[Any, str] | Sequence[str] | None = None,
     text_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
+    label_column: str | Sequence[str] | None = None,
     separator: str | None = None,
     known_labels: Sequence[str] | None = None,
 ) -> Dataset:
@@ -35,11 +35,12 @@ def as_dataset(
         data: A ``Dataset``; the path of a file or folder; a table (pandas, polars, Arrow, Hugging
             Face, or a dict of columns); or texts.
         labels: The labels of texts: a list for each text, one column of text, or an indicator
-            matrix with ``classes``. For a table, the name of the label column.
+            matrix with ``classes``. For a table, the name of the label column, or the names of
+            columns of 0 and 1, one for each label.
         classes: Label ids in the column order of an indicator matrix.
         label_texts: Id to text.
         text_column: The column with the text, for paths and tables; found by name if left out.
-        label_column: The column with the labels.
+        label_column: The column with the labels, or a list of columns of 0 and 1.
         separator: Stands between the labels of a cell.
         known_labels: Ids of the labels that a model has; they decide how cells are separated.
 
@@ -50,9 +51,10 @@ def as_dataset(
         DataError: If the values are of another kind or do not fit together.
     """
     table = is_table(data)
-    if table and isinstance(labels, str) and label_column is None:
+    if table and label_column is None and _names_columns(labels):
         labels, label_column = None, labels
-    options = TableOptions(text_column or (), label_column, None, separator)
+    one, several = one_or_several(label_column)
+    options = TableOptions(text_column or (), one, None, separator, label_columns=several)
     if known_labels is not None:
         options = options.with_known(known_labels)
     if not (table or isinstance(data, Dataset | str | os.PathLike)):
@@ -86,7 +88,7 @@ def _from_texts(
             "texts are given without labels; pass a list of labels for each text, as in "
             "train(texts, labels)"
         )
-    if options.text_columns or options.label_column is not None:
+    if options.text_columns or options.label_column is not None or options.label_columns:
         raise DataError("a column is named, but texts and labels have no columns")
     labels = _plain(labels)
     column = None if classes is not None else _column_of_text(labels)
@@ -100,6 +102,12 @@ def _from_texts(
     tables = open_frames({"text": texts, "labels": column})
     named = replace(options, text_columns=("text",), label_column="labels")
     return from_tables(tables, named, label_texts=label_texts, name="texts")
+
+
+def _names_columns(labels: Any) -> bool:
+    """Return whether labels of a table are the name of a column, or a list of names."""
+    several = isinstance(labels, list | tuple) and bool(labels)
+    return isinstance(labels, str) or (several and all(isinstance(each, str) for each in labels))
 
 
 def is_table(data: Any) -> bool:

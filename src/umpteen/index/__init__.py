@@ -9,5 +9,6 @@ INDEXES = Table(
     {
         "exact": "umpteen.index.exact:ExactIndex",
         "faiss": "umpteen.index.faiss_index:FaissIndex",
+        "ivfpq": "umpteen.index.ivfpq:IvfPqIndex",
     },
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -101,3 +103,15 @@ def parameters(index: Any, effort: int) -> Any:
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(nprobe=effort)
     return faiss.SearchParametersHNSW(efSearch=effort) if is_graph(index) else None
+
+
+@contextlib.contextmanager
+def threads(faiss: Any, count: int | None) -> Iterator[None]:
+    """Let faiss use so many threads for a while; None leaves it as it is."""
+    before = faiss.omp_get_max_threads()
+    if count is not None:
+        faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

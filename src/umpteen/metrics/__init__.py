@@ -1,4 +1,4 @@
-"""Top-k against truth becomes numbers: the table of metrics. Each has a file of its own."""
+"""Top-k against truth becomes numbers: the table of metrics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ METRICS = Table(
     "umpteen.metrics",
     {
         "C": "umpteen.metrics.coverage:Coverage",
-        "F1": "umpteen.metrics.sample_f1:SampleF1",
+        "F1": "umpteen.metrics.f1:SampleF1",
         "MRR": "umpteen.metrics.reciprocal_rank:ReciprocalRank",
-        "MacroF1": "umpteen.metrics.macro_f1:MacroF1",
-        "MicroF1": "umpteen.metrics.micro_f1:MicroF1",
+        "MacroF1": "umpteen.metrics.f1:MacroF1",
+        "MicroF1": "umpteen.metrics.f1:MicroF1",
         "P": "umpteen.metrics.precision:Precision",
         "PSP": "umpteen.metrics.propensity:PropensityPrecision",
         "PSnDCG": "umpteen.metrics.propensity:PropensityNDCG",

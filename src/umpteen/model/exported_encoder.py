@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,14 +133,18 @@ def _openvino(file: Path) -> Run:
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
     }
     compiled = openvino.Core().compile_model(str(file), "CPU", settings)
+    own = threading.local()
 
     def run(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        # A request of its own for each call: threads may share the encoder.
-        request = compiled.create_infer_request()
-        found: NDArray[np.float32] = next(iter(request.infer({"ids": ids, "mask": mask}).values()))
-        return found.copy()
+        # A request for each thread: threads may share the encoder, and making one takes long.
+        if not hasattr(own, "request"):
+            own.request = compiled.create_infer_request()
+        found = own.request.infer({"ids": ids, "mask": mask}, share_inputs=True)
+        vectors: NDArray[np.float32] = next(iter(found.values()))
+        return vectors.copy()
 
     return run
 

@@ -66,15 +66,8 @@ class Model(nn.Module):
         neighbours: int = 0,
     ) -> None:
         super().__init__()
-        unknown = set(heads) - set(HEADS)
-        if unknown or not heads:
-            raise ConfigError(f"heads must be some of {', '.join(HEADS)}, not {list(heads)}")
         self.shares_head = classifier_head == "dual" and "classifier" in heads
-        if self.shares_head and "dual" not in heads:
-            raise ConfigError("the classifier cannot use the dual head: the model has none")
-        if not normalize and tuple(heads) != ("dual",):
-            # The sum of a cosine and an inner product of any size would be the latter.
-            raise ConfigError(f"normalize must be true for the heads {list(heads)}: dual alone may")
+        _check_heads(heads, shared=self.shares_head, normalize=normalize)
         self.encoder = encoder
         self.normalize = normalize
         self.heads = tuple(h for h in HEADS if h in heads)
@@ -93,28 +86,10 @@ class Model(nn.Module):
         self.share_temperature = share_temperature
         self.dropout = dropout
         self.classifier_dropout = dropout if classifier_dropout is None else classifier_dropout
-        projects = projection != "none"
-        self.dual_head = None
-        if "dual" in heads:
-            self.dual_head = DualHead(
-                width, dim, dropout=dropout, normalize=normalize, projection=projects
-            )
-        self.classifier_head = None
-        self.label_vectors = None
         self.label_storage = label_storage
         self.fetched: Tensor | None = None
         """Label vectors of a step's pool, where the table itself is elsewhere."""
-        if "classifier" in heads:
-            if not self.shares_head:
-                self.classifier_head = ClassifierHead(
-                    width,
-                    dim,
-                    dropout=self.classifier_dropout,
-                    normalize=normalize_classifier,
-                    projection=projects,
-                )
-            kind = torch.bfloat16 if label_storage == "bf16" else torch.get_default_dtype()
-            self.label_vectors = nn.Parameter(torch.zeros(n_labels, dim, dtype=kind))
+        self._make_heads(width)
         self.label_parametrization = label_parametrization if "classifier" in heads else "free"
         self.neighbours = neighbours if self.label_parametrization == "graph" else 0
         if self.neighbours:
@@ -124,6 +99,30 @@ class Model(nn.Module):
             self.register_buffer("graph_rows", own.repeat(1, neighbours))
             self.register_buffer("graph_weights", first)
         self.label_dropout = nn.Dropout(label_dropout)
+
+    def _make_heads(self, width: int) -> None:
+        """Make the heads, and the table of label vectors where there is a classifier."""
+        self.dual_head = self.classifier_head = self.label_vectors = None
+        projects = self.projection != "none"
+        if "dual" in self.heads:
+            self.dual_head = DualHead(
+                width,
+                self.dim,
+                dropout=self.dropout,
+                normalize=self.normalize,
+                projection=projects,
+            )
+        if "classifier" in self.heads:
+            if not self.shares_head:
+                self.classifier_head = ClassifierHead(
+                    width,
+                    self.dim,
+                    dropout=self.classifier_dropout,
+                    normalize=self.normalize_classifier,
+                    projection=projects,
+                )
+            kind = torch.bfloat16 if self.label_storage == "bf16" else torch.get_default_dtype()
+            self.label_vectors = nn.Parameter(torch.zeros(self.n_labels, self.dim, dtype=kind))
 
     def encode(self, tokens: Ragged) -> Tensor:
         """Return shared text vectors (B, encoder.dim)."""
@@ -219,3 +218,14 @@ def place_model(model: Model, device: torch.device, *, labels_on_host: bool) -> 
     model.to(device)
     model.label_vectors = table
     return model
+
+
+def _check_heads(heads: tuple[str, ...], *, shared: bool, normalize: bool) -> None:
+    """Raise if a model cannot have these heads."""
+    if set(heads) - set(HEADS) or not heads:
+        raise ConfigError(f"heads must be some of {', '.join(HEADS)}, not {list(heads)}")
+    if shared and "dual" not in heads:
+        raise ConfigError("the classifier cannot use the dual head: the model has none")
+    if not normalize and tuple(heads) != ("dual",):
+        # The sum of a cosine and an inner product of any size would be the latter.
+        raise ConfigError(f"normalize must be true for the heads {list(heads)}: dual alone may")

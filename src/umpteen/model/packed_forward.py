@@ -25,6 +25,7 @@ from umpteen.errors import UmpteenError
 from umpteen.extras import installed
 from umpteen.model.packed import Form, Layer
 from umpteen.model.packed_layout import PackedLayout, make_layout
+from umpteen.model.packed_modern import ModernForm, encode_modern
 from umpteen.types import Ragged
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ FEW_TOKENS = 256  # of a call on a CPU for which weights are kept in blocks
 MAX_READY = 1 << 27  # weights of which a copy is kept for that: 512 MiB
 
 
-def lay_out_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> PackedLayout:
+def lay_out_packed(
+    form: Form | ModernForm, tokens: Ragged, *, fused: bool | None = None
+) -> PackedLayout:
     """Return what ``encode_packed`` needs of the tokens, on the network's device.
 
     Args:
@@ -50,6 +53,8 @@ def lay_out_packed(form: Form, tokens: Ragged, *, fused: bool | None = None) -> 
     if longest > form.max_positions:
         raise too_long(longest, form.max_positions)
     device = form.word.weight.device
+    if isinstance(form, ModernForm):
+        return make_layout(tokens, device, in_tiles=False)
     fits = form.bias is None and form.width // form.heads <= LONGEST_HEAD
     in_tiles = _runs_kernels(fused, device) and fits
     return make_layout(tokens, device, in_tiles=in_tiles)
@@ -64,7 +69,12 @@ def too_long(tokens: int, positions: int) -> UmpteenError:
 
 
 def encode_packed(
-    form: Form, layout: PackedLayout, *, pooling: str, training: bool, fused: bool | None = None
+    form: Form | ModernForm,
+    layout: PackedLayout,
+    *,
+    pooling: str,
+    training: bool,
+    fused: bool | None = None,
 ) -> Tensor:
     """Encode texts; the vectors equal those of the network's own padded forward pass.
 
@@ -80,6 +90,9 @@ def encode_packed(
     Returns:
         (B, width), float32 at least.
     """
+    if isinstance(form, ModernForm):
+        kernels = _runs_kernels(fused, form.word.weight.device)
+        return encode_modern(form, layout, pooling=pooling, training=training, fused=kernels)
     vectors = _encode_different(form, layout, pooling=pooling, training=training, fused=fused)
     return vectors if layout.back is None else vectors[layout.back]
 

@@ -115,24 +115,7 @@ def load_model(folder: Path, *, mapped: bool = False) -> tuple[Model, Any, TextC
             ENCODERS, about["encoder"]["kind"], kind="encoder", source=folder / "model.json"
         )
         encoder = encoder_class.load(folder / "encoder", about["encoder"]["options"])
-        model = Model(
-            encoder,
-            heads=tuple(about["heads"]),
-            dim=about["dim"],
-            n_labels=1 if lazy else about["n_labels"],
-            dropout=about["dropout"],
-            classifier_dropout=about.get("classifier_dropout"),
-            label_dropout=about["label_dropout"],
-            projection=about.get("projection", "linear"),
-            normalize_classifier=about.get("normalize_classifier", False),
-            normalize=about.get("normalize", True),
-            learn_temperatures=about["learn_temperatures"],
-            share_temperature=about.get("share_temperature", False),
-            classifier_head=about.get("classifier_head", "linear"),
-            label_storage=about.get("label_storage", "fp32"),
-            label_parametrization=about.get("label_parametrization", "free"),
-            neighbours=about.get("neighbours", 0),
-        )
+        model = _build(encoder, about, n_labels=1 if lazy else about["n_labels"])
         heads = load_file(folder / "heads.safetensors")
         tokenizer = _read_tokenizer(folder / "encoder" / "tokenizer.json")
         text_config = TextConfig(**about["text"])
@@ -196,3 +179,21 @@ def load_vectors(folder: Path, model: Model) -> NDArray[np.float32]:
     if vectors.shape != expected:
         raise RunError(f"{file} has the shape {vectors.shape}, expected {expected}")
     return vectors
+
+
+def _build(encoder: nn.Module, about: dict[str, Any], *, n_labels: int) -> Model:
+    """Return an untrained model as ``model.json`` describes it."""
+    required = {name: about[name] for name in ("dim", "dropout", "label_dropout")}
+    optional = (
+        "classifier_dropout", "projection", "normalize_classifier", "normalize",
+        "share_temperature", "classifier_head", "label_storage", "label_parametrization",
+        "neighbours",
+    )  # fmt: skip
+    return Model(
+        encoder,
+        heads=tuple(about["heads"]),
+        n_labels=n_labels,
+        learn_temperatures=about["learn_temperatures"],
+        **required,
+        **{name: about[name] for name in optional if name in about},
+    )

@@ -12,7 +12,8 @@ from umpteen.data.text_beginnings import cut_length
 from umpteen.data.tokens import TokenStore, encode, prepare
 from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig
-from umpteen.model.vectors import query_search_vectors
+from umpteen.model.vectors import encode_texts, query_search_vectors
+from umpteen.types import Ragged
 
 
 class TextEncoder:
@@ -44,17 +45,26 @@ class TextEncoder:
 
     def vectors(self, texts: Sequence[str]) -> torch.Tensor:
         """Encode texts: (N, heads * dim) float32 on the model's device."""
-        ragged = encode(
-            texts,
-            self.tokenizer,
-            max_tokens=self.text_config.max_tokens,
-            find_length=lambda: self._cut_length,
-        )
+        ragged = self._tokens(texts)
         if len(ragged) == 1:
             # Sorting by length and splitting into chunks would take longer than encoding.
             with torch.no_grad():
                 return self.model.query_vectors(ragged).float()
         return self.token_vectors(TokenStore(ragged.ids, ragged.offsets))
+
+    def encoded(self, texts: Sequence[str]) -> torch.Tensor:
+        """Encode texts without the heads: (N, encoder.dim) float32 on the model's device."""
+        ragged = self._tokens(texts)
+        tokens = TokenStore(ragged.ids, ragged.offsets)
+        return encode_texts(self.model, tokens, lambda encoded: encoded, precision="fp32")
+
+    def _tokens(self, texts: Sequence[str]) -> Ragged:
+        return encode(
+            texts,
+            self.tokenizer,
+            max_tokens=self.text_config.max_tokens,
+            find_length=lambda: self._cut_length,
+        )
 
     def token_vectors(self, tokens: TokenStore, *, precision: str = "fp32") -> torch.Tensor:
         """Encode tokenized texts: (N, heads * dim) float32."""

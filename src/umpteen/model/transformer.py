@@ -19,6 +19,7 @@ from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
 from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
 from umpteen.model.packed_layout import PackedLayout
+from umpteen.model.packed_modern import ModernForm, modern_form
 from umpteen.model.pooling import POOLINGS
 from umpteen.model.pretrained import load_network, quiet, width_of
 from umpteen.model.tail import Tail
@@ -35,9 +36,10 @@ class TransformerEncoder(nn.Module):
     What it is for: the best accuracy, on a GPU; small ones (MiniLM) also predict well on a CPU.
     When to take its neighbour: without a GPU or a download, ``bag`` or ``convolution``.
     Cost: time follows real tokens. BERT, MiniLM, DistilBERT, RoBERTa, XLM-R, CamemBERT, ELECTRA and
-    MPNet run on packed tokens, without padding (all in ``model/packed.py``); others (DeBERTa, the
-    encoder of a T5, ModernBERT) are sorted by length and padded in a few groups. Equal texts of a
-    call are encoded once: while training they share one dropout.
+    MPNet run on packed tokens, without padding (all in ``model/packed.py``), as ModernBERT does
+    (``model/packed_modern.py``); others (DeBERTa, the encoder of a T5) are sorted by length and
+    padded in a few groups. Equal texts of a call are encoded once: while training they share one
+    dropout.
 
     Args:
         network: A Hugging Face model whose first output is (B, T, dim).
@@ -65,7 +67,7 @@ class TransformerEncoder(nn.Module):
         self.tail = tail
         self.dim = width_of(network) if tail is None else tail.dim
         _decide_masks_on_the_host_(network)
-        self._taken_apart: tuple[Form | None] | None = None
+        self._taken_apart: tuple[Form | ModernForm | None] | None = None
 
     def train(self, mode: bool = True) -> Self:
         """Set the training mode; whether the network can run packed is checked again."""
@@ -76,10 +78,10 @@ class TransformerEncoder(nn.Module):
         self._taken_apart = None  # parameters may be of another type or elsewhere
         return super()._apply(*args, **options)
 
-    def _form(self) -> Form | None:
+    def _form(self) -> Form | ModernForm | None:
         """Return the network taken apart; kept, since that takes longer than a layer's launches."""
         if self._taken_apart is None:
-            self._taken_apart = (packed_form(self.network),)
+            self._taken_apart = (packed_form(self.network) or modern_form(self.network),)
         return self._taken_apart[0]
 
     @property
@@ -162,7 +164,7 @@ class TransformerEncoder(nn.Module):
         return cls(network, **options)
 
 
-def _laid_out(form: Form | None, tokens: Ragged) -> PackedLayout | None:
+def _laid_out(form: Form | ModernForm | None, tokens: Ragged) -> PackedLayout | None:
     """Return the layout of texts with at least one token and no padding token."""
     lengths = np.diff(tokens.offsets)
     if form is None or not len(lengths) or lengths.min() == 0:

@@ -14,7 +14,7 @@ from umpteen.compute.encoding import Tokens, encode_all
 from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.head_names import HEADS
 from umpteen.model.model import Model
-from umpteen.types import Ragged
+from umpteen.types import Progress, Ragged
 
 PAIRS_AT_ONCE = 1 << 15
 ROWS_AT_ONCE = 1 << 14
@@ -40,7 +40,12 @@ def head_columns(model: Model, head: str) -> slice:
 
 
 def encode_texts(
-    model: Model, tokens: Tokens, head: Callable[[Tensor], Tensor], *, precision: str
+    model: Model,
+    tokens: Tokens,
+    head: Callable[[Tensor], Tensor],
+    *,
+    precision: str,
+    progress: Progress | None = None,
 ) -> Tensor:
     """Return a head's vectors of every text, (N, D) float32.
 
@@ -51,6 +56,7 @@ def encode_texts(
         tokens: The texts' tokens.
         head: From encoded texts to vectors; runs in float32, as it does in training.
         precision: Of the encoder.
+        progress: Called with the texts that are encoded, and all of them.
 
     Returns:
         On the model's device.
@@ -62,23 +68,28 @@ def encode_texts(
             encoded = model.encode(some)
         return head(at_least_float32(encoded))
 
-    return encode_all(vectors, tokens)
+    return encode_all(vectors, tokens, progress=progress)
 
 
-def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
+def label_search_vectors(
+    model: Model, tokens: Tokens, *, precision: str = "fp32", dual: Tensor | None = None
+) -> Tensor:
     """Return [D(z_l) ; normalized label vector] of every label: (L, heads * dim), float32.
 
     Args:
         model: In evaluation mode.
         tokens: The labels' tokens.
         precision: Of the encoder.
+        dual: (L, dim) the dual head's vectors, where they are encoded already.
 
     Returns:
         Where the label vectors are; on the model's device, where it has none of its own.
     """
     found: list[Tensor] = []
     if model.dual_head is not None:
-        found.append(encode_texts(model, tokens, model.dual, precision=precision))
+        if dual is None:
+            dual = encode_texts(model, tokens, model.dual, precision=precision)
+        found.append(dual)
     if model.label_vectors is None:
         return found[0]
     # Written where they are to be, in blocks: of millions of labels a copy on the way is as large

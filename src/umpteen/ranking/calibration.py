@@ -72,7 +72,7 @@ class Calibration:
         logits = logits.mul(self.slope).add_(shift[:, None])
         # Not torch.sigmoid: equal inputs at different places can differ in the last bit.
         said = 1.0 / (1.0 + torch.exp(-logits.clamp_(-MAX_LOGIT, MAX_LOGIT)))
-        return torch.where(candidates.valid, said, 0.0)
+        return candidates.filled(said, 0.0)
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -128,17 +128,18 @@ def calibration_inputs(
         the best score of each retriever. All in the type of the scores.
     """
     valid = candidates.valid
-    masked = torch.where(valid, scores, -torch.inf)
-    some = valid.any(dim=1)
-    level = torch.where(some, masked.logsumexp(dim=1), 0.0)
-    logs = torch.where(valid, masked - level[:, None], 0.0)
-    shares = torch.where(valid, logs.exp(), 0.0)
+    masked = candidates.filled(scores, -torch.inf)
+    level = masked.logsumexp(dim=1)
+    if not candidates.complete:
+        level = torch.where(valid.any(dim=1), level, 0.0)
+    logs = candidates.filled(masked - level[:, None], 0.0)
+    shares = candidates.filled(logs.exp(), 0.0)
     entropy = -(shares * logs).sum(dim=1)
     width = masked.shape[1]
     tenth = ascending(masked)[:, max(0, width - TAIL_PLACE)].unsqueeze(1)
     beyond = torch.where(masked < tenth, shares, 0.0).sum(dim=1)
     tail = beyond.clamp_min(np.exp(MIN_TAIL)).log()
-    best = [query_best(candidates.scores[name].to(scores.dtype), valid) for name in retrievers]
+    best = [query_best(candidates, name).to(scores.dtype) for name in retrievers]
     given = torch.stack([torch.ones_like(level), level, entropy, tail, *best], dim=1)
     return logs, given
 

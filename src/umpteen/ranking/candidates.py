@@ -40,7 +40,19 @@ class Candidates:
     @cached_property
     def seen(self) -> Tensor:
         """(B, K) bool: True for labels with at least one training text."""
-        return self.valid & (self.counts > 0)
+        trained = self.counts > 0
+        if self.complete and bool(trained.all()):
+            return self.valid
+        return self.valid & trained
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether there is no padding, as for a single query; False on a GPU, which would wait."""
+        return self.rows.device.type == "cpu" and bool(self.valid.all())
+
+    def filled(self, values: Tensor, fill: float) -> Tensor:
+        """Return (B, K) values with a constant at padding places."""
+        return values if self.complete else torch.where(self.valid, values, fill)
 
     def select(self, queries: Tensor) -> Candidates:
         """Select queries.
@@ -103,6 +115,10 @@ def union(lists: Sequence[Tensor], excluded: Tensor | None = None) -> Tensor:
         (B, K) rows, ascending and without duplicates, -1 at the end. K is the size of the largest
         union, at least 1.
     """
+    if len(lists[0]) == 1 and excluded is None and lists[0].device.type == "cpu":
+        rows_of_one = np.unique(torch.cat(list(lists), dim=1).numpy())
+        kept = rows_of_one[np.searchsorted(rows_of_one, 0) :]
+        return torch.from_numpy(kept if len(kept) else np.array([NO_ROW]))[None]
     # Twice the row, plus 1 for rows to keep: an excluded row sorts before its equals.
     keys = [2 * rows + 1 for rows in lists]
     if excluded is not None:

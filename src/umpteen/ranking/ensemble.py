@@ -68,7 +68,7 @@ class EnsembleWeights:
                 other.add_(column, alpha=float(unseen[0][place]))
         if other is not None:
             total = torch.where(trained, total, other)
-        return torch.where(candidates.valid, total, -torch.inf)
+        return candidates.filled(total, -torch.inf)
 
     def contributions(
         self, candidates: Candidates, dtype: torch.dtype = torch.float32

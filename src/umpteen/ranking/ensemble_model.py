@@ -10,6 +10,7 @@ from typing import Any
 
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json, write_json
+from umpteen.ranking.reranking.spec import RERANKER
 from umpteen.ranking.retriever_specs import SCORERS
 from umpteen.ranking.variants import Propensity, Variant
 
@@ -26,6 +27,9 @@ class KnnConfig:
 
     neighbours: int = 50
     temperature: float = 0.1
+    background: float | None = None
+    """Similarity of a neighbour without labels that votes as well; None for no such neighbour. With
+    it, far examples have little weight even where there are no nearer ones."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class EnsembleModel:
         """
         left_out = set(without)
         whole = max((variant.scorers for variant in self.variants), key=len)
-        known = dict.fromkeys([*SCORERS, *whole])
+        known = dict.fromkeys([*SCORERS, *whole, RERANKER])
         unknown = left_out - set(known)
         if unknown:
             raise ConfigError(
@@ -64,7 +68,8 @@ class EnsembleModel:
             )
         if not left_out:
             return self.variants[0]
-        wanted = tuple(scorer for scorer in whole if scorer not in left_out)
+        # The re-ranker was fitted with all scorers: without one of them it is left out too.
+        wanted = tuple(scorer for scorer in whole if scorer not in {*left_out, RERANKER})
         for variant in self.variants:
             if variant.scorers == wanted:
                 return variant
@@ -121,7 +126,9 @@ class EnsembleModel:
 def _knn(value: Mapping[str, Any]) -> KnnConfig:
     config = KnnConfig(**value)
     whole = isinstance(config.neighbours, int) and not isinstance(config.neighbours, bool)
-    if not whole or config.neighbours < 1 or not float(config.temperature) > 0:
+    background = 0.0 if config.background is None else float(config.background)
+    finite = float(config.temperature) > 0 and math.isfinite(background)
+    if not whole or config.neighbours < 1 or not finite:
         raise ValueError(f"knn settings {dict(value)}")
     return config
 

@@ -130,7 +130,13 @@ class Examples:
         return merged(tops, terms.shape[0], k)
 
     def votes(
-        self, near: TopK, n_labels: int, *, neighbours: int, temperature: float
+        self,
+        near: TopK,
+        n_labels: int,
+        *,
+        neighbours: int,
+        temperature: float,
+        background: float | None = None,
     ) -> sp.csr_matrix | SparseRows:
         """Sum the softmax weights of the neighbours that have each label.
 
@@ -139,11 +145,12 @@ class Examples:
             n_labels: L + A.
             neighbours: How many vote.
             temperature: Similarities are divided by this.
+            background: Similarity of one more neighbour, which has no labels.
 
         Returns:
             (B, L + A) values in [0, 1].
         """
-        weights = vote_weights(near, neighbours, temperature)
+        weights = vote_weights(near, neighbours, temperature, background)
         rows, n = near.rows[:, :neighbours], self.n_trained
         if len(rows) == 1:
             return self._votes_of_one(rows[0], weights[0], n_labels)
@@ -173,12 +180,19 @@ class Examples:
         *,
         neighbours: int,
         temperature: float,
+        background: float | None = None,
     ) -> DeviceScores:
         """Compute ``votes`` on a device, as a dense block."""
         if self.trained is None or (near.rows[:, :neighbours] >= self.n_trained).any():
-            found = self.votes(near, n_labels, neighbours=neighbours, temperature=temperature)
+            found = self.votes(
+                near,
+                n_labels,
+                neighbours=neighbours,
+                temperature=temperature,
+                background=background,
+            )
             return DeviceScores.of(found, device)
-        weights = vote_weights(near, neighbours, temperature)
+        weights = vote_weights(near, neighbours, temperature, background)
         rows = near.rows[:, :neighbours]
         weighted = _weighted(rows, weights, rows >= 0, self.n_trained)
         scores = self.trained.targets_on(device).product(weighted).values
@@ -264,13 +278,21 @@ def _on_host(values: Any) -> NDArray[Any]:
     return values.cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
 
 
-def vote_weights(near: TopK, neighbours: int, temperature: float) -> NDArray[np.float32]:
-    """(B, neighbours) softmax of similarity over the nearest; 0 where there is none."""
+def vote_weights(
+    near: TopK, neighbours: int, temperature: float, background: float | None = None
+) -> NDArray[np.float32]:
+    """(B, neighbours) softmax of similarity over the nearest; 0 where there is none.
+
+    With a background similarity, one more neighbour takes part that is not returned.
+    """
     rows, scores = near.rows[:, :neighbours], near.scores[:, :neighbours].astype(np.float64)
     there = rows >= 0
     best = np.where(there[:, :1], scores[:, :1], 0.0)
     powers = np.where(there, np.exp(np.where(there, scores - best, 0.0) / temperature), 0.0)
-    weights = powers / np.maximum(powers.sum(axis=1, keepdims=True), 1e-30)
+    total = powers.sum(axis=1, keepdims=True)
+    if background is not None:
+        total = total + np.exp(np.minimum((background - best) / temperature, 700.0))
+    weights = powers / np.maximum(total, 1e-30)
     return weights.astype(np.float32)
 
 

@@ -116,7 +116,7 @@ def retriever_columns(
     """Compute the columns of one retriever by its kind."""
     spec = RETRIEVER_SPECS[name]
     valid = candidates.valid
-    scores = torch.where(valid, candidates.scores[name].to(dtype), 0.0)
+    scores = candidates.filled(candidates.scores[name].to(dtype), 0.0)
     reference = candidates.seen if spec.needs_training else valid
     return FEATURES[spec.kind](scores, valid, reference)
 
@@ -155,7 +155,9 @@ def log_shares(scores: Tensor, valid: Tensor) -> Tensor:
     return torch.log_softmax(masked, dim=1)
 
 
-def query_best(scores: Tensor, valid: Tensor) -> Tensor:
-    """Return the (B,) largest score of each query; 0 for a query without candidates."""
-    best = torch.where(valid, scores, -torch.inf).amax(dim=1)
-    return torch.where(valid.any(dim=1), best, 0.0)
+def query_best(candidates: Candidates, name: str) -> Tensor:
+    """Return the (B,) largest score of a retriever; 0 for a query without candidates."""
+    best = candidates.filled(candidates.scores[name], -torch.inf).amax(dim=1)
+    if candidates.complete:
+        return best
+    return torch.where(candidates.valid.any(dim=1), best, 0.0)

@@ -108,10 +108,12 @@ class LabelVectors:
 
     def _candidate_index(self, head: str) -> VectorSearch:
         """Return an index for candidates: faster than ``index``, and its scores do not count."""
+        index = self.index(head)
+        if not isinstance(index, ExactIndex):
+            rough: VectorSearch = getattr(index, "rough", index)
+            return rough
         if self.device.type != "cpu" or self._low_memory or not rounding_pays():
-            return self.index(head)
-        if not isinstance(self.index(head), ExactIndex):
-            return self.index(head)
+            return index
         if head not in self._rounded:
             vectors = self.tensor()[:, self.columns[head]]
             self._rounded[head] = RoundedIndex(vectors, rescore=False)

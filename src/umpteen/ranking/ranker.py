@@ -15,10 +15,14 @@ from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.evidence import missing_evidence
 from umpteen.ranking.explanations import Explanations, joined
 from umpteen.ranking.queries import Queries
+from umpteen.ranking.reranking.cost import measure_cost
+from umpteen.ranking.reranking.reranker import Reranker
+from umpteen.ranking.reranking.spec import RERANKER
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.retrievers.knn import Knn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
 from umpteen.ranking.retrievers.vectors import COMBINED, VectorRetriever
+from umpteen.ranking.side_thread import started
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.variants import Variant
 from umpteen.types import TopK
@@ -39,11 +43,20 @@ class EnsembleRanker:
     Args:
         model: The fitted ensemble.
         retrievers: Name to retriever; those that the model's variants read.
+        reranker: Of the variant that has one.
     """
 
-    def __init__(self, model: EnsembleModel, retrievers: dict[str, Retriever]) -> None:
+    def __init__(
+        self,
+        model: EnsembleModel,
+        retrievers: dict[str, Retriever],
+        reranker: Reranker | None = None,
+    ) -> None:
         self.model = model
         self.retrievers = retrievers
+        self.reranker = reranker
+        self.max_reranked: int | None = None
+        """Candidates of a text to re-rank at most, below what was fitted; None for no limit."""
 
     def queries(
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], torch.Tensor]
@@ -121,6 +134,9 @@ class EnsembleRanker:
             allowed=allowed,
         )
         scores = variant.scores(found, self.model.propensity)
+        added = self._reranked(queries, snapshot, variant, found, scores)
+        if added is not None:
+            scores = scores + added
         probabilities = variant.probabilities(scores, found)
         notes = self._missing_evidence(queries, snapshot)
         if any(notes):
@@ -143,8 +159,48 @@ class EnsembleRanker:
             take(probabilities, places, -np.inf).float().cpu().numpy(),
             snapshot.labels,
             notes=notes,
-            explanations=_explain(variant, found, places) if explain else None,
+            explanations=_explain(variant, found, places, added) if explain else None,
         )
+
+    def _reranked(
+        self,
+        queries: Queries,
+        snapshot: Snapshot,
+        variant: Variant,
+        found: Candidates,
+        scores: torch.Tensor,
+    ) -> torch.Tensor | None:
+        """Return the (B, K) values that re-ranking adds; None for a variant without it."""
+        if variant.reranking is None or self.reranker is None:
+            return None
+        base = scores
+        if variant.tail_boost:
+            rarity = self.model.propensity.log_inverse(found.counts.to(scores.dtype))
+            base = scores - variant.tail_boost * rarity
+        return self.reranker.added(
+            queries.texts, snapshot.labels, found, scores, base, variant.reranking,
+            self.max_reranked,
+        )  # fmt: skip
+
+    def limit_reranking(self, queries: Queries, snapshot: Snapshot, budget_ms: float) -> int:
+        """Choose how many candidates are re-ranked from the measured cost of some texts.
+
+        Args:
+            queries: Texts to measure with.
+            snapshot: The labels and examples of now.
+            budget_ms: Milliseconds for re-ranking one text.
+
+        Returns:
+            Candidates of a text; 0 for none.
+        """
+        variant = self.model.variants[0]
+        assert self.reranker is not None
+        assert variant.reranking is not None
+        most, labels = variant.reranking.candidates, snapshot.labels
+        found = self.candidates(queries, snapshot, variant.retrievers, allowed=snapshot.allowed)
+        cost = measure_cost(self.reranker, labels, queries.texts, found, variant, most)
+        self.max_reranked = cost.affordable(budget_ms, most)
+        return self.max_reranked
 
     def candidates(
         self,
@@ -170,12 +226,20 @@ class EnsembleRanker:
             The candidates.
         """
         device = queries.vectors.device
-        proposed = [_vector_proposals(self.retrievers, names, queries, snapshot, depth, allowed)]
-        proposed += [
-            self.retrievers[name].retrieve(queries, snapshot, depth)
-            for name in names
-            if not isinstance(self.retrievers[name], VectorRetriever)
-        ]
+
+        def search() -> torch.Tensor | None:
+            """Search the vectors of labels and of examples."""
+            found = _vector_proposals(self.retrievers, names, queries, snapshot, depth, allowed)
+            for name in names:
+                if isinstance(knn := self.retrievers[name], Knn):
+                    knn.nearest_once(queries, snapshot)
+            return found
+
+        others = [r for n in names if not isinstance(r := self.retrievers[n], VectorRetriever)]
+        searched = started(search) if device.type == "cpu" else search
+        texts = [r.retrieve(queries, snapshot, depth) for r in others if not isinstance(r, Knn)]
+        proposed = [*texts, searched()]
+        proposed += [r.retrieve(queries, snapshot, depth) for r in others if isinstance(r, Knn)]
         corrected = _corrected_labels(queries, snapshot)
         proposed.append(torch.from_numpy(corrected).to(device))
         lists = [rows for rows in proposed if rows is not None]
@@ -192,7 +256,7 @@ class EnsembleRanker:
     def _missing_evidence(self, queries: Queries, snapshot: Snapshot) -> list[str | None]:
         lexical, knn = self.retrievers.get("lexical_ranker"), self.retrievers.get("knn")
         n_terms = similarity = None
-        if isinstance(lexical, LexicalRetriever):
+        if isinstance(lexical, LexicalRetriever) and self.model.n_train:
             n_terms = np.diff(lexical.raw_terms(queries).indptr)
             if not (n_terms == 0).any():
                 return [None] * len(queries)
@@ -279,12 +343,18 @@ def _in_rows(wanted: NDArray[np.int64], found: Candidates) -> torch.Tensor | Non
     return ((found.rows[:, :, None] == rows[:, None, :]) & (rows >= 0)[:, None, :]).any(dim=2)
 
 
-def _explain(variant: Variant, found: Candidates, places: torch.Tensor) -> Explanations:
+def _explain(
+    variant: Variant, found: Candidates, places: torch.Tensor, added: torch.Tensor | None
+) -> Explanations:
     """Take the score of every retriever and the contribution of every scorer."""
     tables = {
         "scores": {name: found.scores[name] for name in variant.retrievers},
         "contributions": variant.weights.contributions(found),
     }
+    if added is not None:
+        sizes = found.valid.sum(dim=1, keepdim=True).clamp_min(1)
+        tables["scores"][RERANKER] = added
+        tables["contributions"][RERANKER] = added - added.sum(dim=1, keepdim=True) / sizes
     taken = {
         part: {name: take(values, places, 0.0).cpu().numpy() for name, values in table.items()}
         for part, table in tables.items()

@@ -4,6 +4,7 @@ ensemble/ensemble.json       weights, calibration and metrics of all variants
 ensemble/label_counts.npy    training texts of each label
 ensemble/examples/           stored training texts, and their index where they are many
 ensemble/RETRIEVER/          what each retriever has learned
+ensemble/reranker-ID/        the re-ranking stage, where it is used
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import index_of_block
 from umpteen.index.rounded import RoundedIndex, rounding_pays
+from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.lexical.vectorizer import Vectorizer
+from umpteen.ranking.reranking.reranker import Reranker
 from umpteen.ranking.retrievers.base import LoadContext, Retriever
 from umpteen.ranking.retrievers.knn import Knn, LexicalKnn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
@@ -47,6 +50,8 @@ class StoredEnsemble:
     label_counts: NDArray[np.int64]
     """(L,) texts of each label among those that the retrievers learned from. Validation texts do
     not count: their labels would look more frequent than the retrievers know them."""
+    reranker: Reranker | None = None
+    """Of the first variant, where it has one."""
 
     @property
     def vectorizer(self) -> Vectorizer | None:
@@ -76,13 +81,14 @@ def save_ensemble(place: Path, stored: StoredEnsemble) -> None:
 
 
 def load_ensemble(
-    place: Path, label_vectors: LabelVectors, *, model: str, again: str
+    place: Path, label_vectors: LabelVectors, encoder: TextEncoder, *, model: str, again: str
 ) -> StoredEnsemble | None:
     """Read the folder.
 
     Args:
         place: ``RUN/ensemble``.
         label_vectors: Of the trained labels, on their device.
+        encoder: The run's model with its tokenizer, for the re-ranker.
         model: The name of the model folder in use.
         again: The command that fits the ensemble again, for messages.
 
@@ -126,7 +132,10 @@ def load_ensemble(
             width=label_vectors.width,
         )
         index = _load_index(place / "examples" / "index", label_vectors.device)
-    return StoredEnsemble(fitted, retrievers, examples, index, counts)
+    reranker, own = None, fitted.variants[0]
+    if own.reranking is not None:
+        reranker = Reranker.load(place, own.reranking, own.retrievers, encoder, n_labels)
+    return StoredEnsemble(fitted, retrievers, examples, index, counts, reranker)
 
 
 def with_knn_configs(
@@ -172,7 +181,7 @@ def _load_index(place: Path, device: torch.device) -> LabelIndex | None:
 
 def _read_counts(file: Path, n_labels: int) -> NDArray[np.int64]:
     try:
-        counts: NDArray[np.int64] = np.load(file, allow_pickle=False)
+        counts: NDArray[np.int64] = np.load(file, mmap_mode="r", allow_pickle=False)
         if counts.shape != (n_labels,) or counts.dtype.kind != "i":
             raise ValueError(f"shape {counts.shape} of {counts.dtype}, expected ({n_labels},)")
     except LOAD_ERRORS as error:

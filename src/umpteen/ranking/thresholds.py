@@ -9,10 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from umpteen.errors import ConfigError
 from umpteen.metrics.bins import frequency_bins
 from umpteen.metrics.hits import find_hits
 from umpteen.metrics.threshold import best_threshold
 from umpteen.ranking.calibration import Calibration
+from umpteen.ranking.explanations import Explanations
 from umpteen.types import TopK
 
 GROUPS = 5
@@ -159,3 +161,31 @@ def f1_scores(
         "macro_f1": 100.0 * float(f1.mean()) if judged.any() else 0.0,
         "labels_per_query": float(chosen.sum(axis=1).mean()) if len(chosen) else 0.0,
     }
+
+
+def keep_above(top: TopK, limits: NDArray[np.float64]) -> TopK:
+    """Return the labels whose scores reach the limit of their label.
+
+    Args:
+        top: Labels by falling score.
+        limits: (labels,) the limits.
+    """
+    kept = top.scores >= np.append(limits, np.inf)[top.rows].astype(np.float32)
+    # Per-label limits can drop a label in the middle: what is kept moves to the front.
+    order = np.argsort(~kept, axis=1, kind="stable")
+    rows = np.take_along_axis(np.where(kept, top.rows, -1), order, 1)
+    scores = np.take_along_axis(np.where(kept, top.scores, np.float32(-np.inf)), order, 1)
+    explanations = top.explanations
+    if isinstance(explanations, Explanations):
+        explanations = explanations.reordered(order, kept.sum(axis=1))
+    return TopK(rows, scores, top.labels, top.notes, explanations)
+
+
+def require_threshold(threshold: float | str) -> None:
+    """Raise if a threshold is no probability, ``auto`` or ``groups``."""
+    number = isinstance(threshold, int | float | np.number) and not isinstance(threshold, bool)
+    if isinstance(threshold, str) or not number:
+        if threshold not in ("auto", "groups"):
+            raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
+    elif not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")

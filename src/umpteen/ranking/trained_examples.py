@@ -136,6 +136,23 @@ def digest_texts(texts: Sequence[str]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(sums), np.uint64).copy()
 
 
+def read_digests(file: Path) -> NDArray[np.uint64]:
+    """Read digests of texts; none where there is no file.
+
+    Raises:
+        RunError: If the file is damaged.
+    """
+    if not file.is_file():
+        return np.empty(0, np.uint64)
+    try:
+        found: NDArray[np.uint64] = np.load(file, allow_pickle=False)
+        if found.dtype != np.uint64 or found.ndim != 1:
+            raise ValueError(f"shape {found.shape} of {found.dtype}")
+    except LOAD_ERRORS as error:
+        raise RunError(f"{file} is damaged: {error}") from error
+    return found
+
+
 def ones_like(targets: sp.csr_matrix) -> sp.csr_matrix:
     """Return the same positives, all of relevance one."""
     return sp.csr_matrix(

@@ -15,7 +15,7 @@ from umpteen.ranking.calibration import PLACES, Calibration, fit_calibration
 from umpteen.ranking.candidates import Candidates, best_candidates, take, top_k
 from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.ensemble_fitting import fit_ensemble, fit_unseen
-from umpteen.ranking.prior import prior_calibration, prior_weights
+from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
 from umpteen.ranking.tail_boost import choose_tail_boost
 from umpteen.ranking.thresholds import set_metrics, with_thresholds
 from umpteen.ranking.variants import Propensity, Variant
@@ -94,13 +94,30 @@ def fit_variant(
     if not len(data.candidates):
         calibration = prior_calibration(retrievers, data.labels_per_text)
         return Variant(weights, tail_boost or 0.0, calibration, {}, {})
-    scores = _cross_fitted_scores(data, retrievers)
+    scores = cross_fitted_scores(data, retrievers)
     rarity = data.propensity.log_inverse(data.candidates.counts.double())
     if tail_boost is None:
         chances = _cross_fitted_probabilities(data, retrievers, scores)
         rows = data.candidates.rows
         tail_boost = choose_tail_boost(scores, rows, rarity, chances, data.positive)
-    scores = scores + tail_boost * rarity
+    return calibrated_variant(data, weights, tail_boost, scores + tail_boost * rarity)
+
+
+def calibrated_variant(
+    data: ValidationCandidates, weights: EnsembleWeights, tail_boost: float, scores: Tensor
+) -> Variant:
+    """Fit calibration and thresholds to cross-fitted scores, and measure them.
+
+    Args:
+        data: The validation queries.
+        weights: Of the variant, fitted on all of them.
+        tail_boost: Of the variant.
+        scores: (B, K) of its candidates from fits on the other folds, tail boost included.
+
+    Returns:
+        The variant.
+    """
+    retrievers = weights.retrievers
     chances = _cross_fitted_probabilities(data, retrievers, scores)
     top = _top(scores, chances, data.candidates)
     calibration = with_thresholds(
@@ -145,14 +162,14 @@ def _fit_weights(
     if chosen is not None:
         candidates, positive = candidates.select(chosen), positive[chosen]
         texts = {name: values[chosen] for name, values in texts.items()}
-    prior = prior_weights(retrievers)
+    prior = prior_weights(retrievers, unseen_share(data.label_counts))
     weights = fit_ensemble(candidates, positive, retrievers, prior=prior)
     if not unseen:
         return weights
     return fit_unseen(weights, candidates, positive, texts, seed=data.seed)
 
 
-def _cross_fitted_scores(data: ValidationCandidates, retrievers: tuple[str, ...]) -> Tensor:
+def cross_fitted_scores(data: ValidationCandidates, retrievers: tuple[str, ...]) -> Tensor:
     """Score each query with weights that were fitted on the other folds."""
     candidates = data.candidates
     unseen = bool((candidates.valid & ~candidates.seen).any())

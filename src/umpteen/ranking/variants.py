@@ -14,6 +14,7 @@ from umpteen.errors import RunError
 from umpteen.ranking.calibration import Calibration
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ensemble import EnsembleWeights
+from umpteen.ranking.reranking.spec import RERANKER, Reranking
 from umpteen.ranking.retriever_specs import SCORERS, scorers_of
 from umpteen.ranking.tail_boost import MAX_LOSS, log_inverse_propensities
 
@@ -46,11 +47,14 @@ class Variant:
     """Cross-fitted metrics on the validation queries, percent; empty without queries."""
     contributions: dict[str, float]
     """Scorer to its share of what separates the first answer from the others, percent."""
+    reranking: Reranking | None = None
+    """How its best candidates are scored again, where they are."""
 
     @property
     def scorers(self) -> tuple[str, ...]:
         """The scorers it uses."""
-        return self.weights.scorers
+        own = self.weights.scorers
+        return own if self.reranking is None else (*own, RERANKER)
 
     @property
     def retrievers(self) -> tuple[str, ...]:
@@ -101,6 +105,7 @@ class Variant:
             "contributions": self.contributions,
             "calibration": self.calibration.as_json(),
             "weights": self.weights.as_json(),
+            "reranking": None if self.reranking is None else self.reranking.as_json(),
         }
 
     @classmethod
@@ -112,19 +117,22 @@ class Variant:
         """
         try:
             boost = float(value["tail_boost"])
-            numbers = [
+            validation, contributions = (
                 {str(name): float(number) for name, number in value[part].items()}
                 for part in ("validation", "contributions")
-            ]
+            )
             weights = EnsembleWeights.from_json(value["weights"])
             calibration = Calibration.from_json(value["calibration"])
-            if not np.isfinite(boost) or tuple(value["scorers"]) != weights.scorers:
+            stored = value.get("reranking")  # runs of before have none
+            reranking = None if stored is None else Reranking.from_json(stored)
+            made = cls(weights, boost, calibration, validation, contributions, reranking)
+            if not np.isfinite(boost) or tuple(value["scorers"]) != made.scorers:
                 raise ValueError("scorers or tail boost do not fit the weights")
             if calibration.retrievers != weights.retrievers:
                 raise ValueError("the calibration is of other retrievers")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"A variant is damaged ({error!r}); fit the ensemble again.") from error
-        return cls(weights, boost, calibration, *numbers)
+        return made
 
 
 def scorer_combinations(retrievers: Iterable[str]) -> list[tuple[str, ...]]:

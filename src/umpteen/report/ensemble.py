@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.reranking.spec import Reranking
 from umpteen.ranking.variants import VARIANT_METRICS, Variant
 from umpteen.report.elements import table, tag
 
@@ -14,6 +15,7 @@ SCORER_TITLES = {
     "knn": "similar examples",
     "lexical": "exact words",
     "frequency": "label frequency",
+    "reranker": "re-ranking",
 }
 COLUMNS = (*VARIANT_METRICS, "ECE", "micro-F1")
 
@@ -37,6 +39,7 @@ def ensemble(model: EnsembleModel) -> Markup:
         "section",
         tag("h2", "The ensemble"),
         tag("p", f"Fitted on {model.fitted_on}. Probabilities: {_calibration(default)}."),
+        None if default.reranking is None else tag("p", _reranking(default.reranking)),
         tag(
             "div",
             table(
@@ -60,6 +63,11 @@ def _calibration(variant: Variant) -> str:
     if error is None:
         return "not measured, because no text was held out"
     return f"off by {error:.2f} points on average"
+
+
+def _reranking(found: Reranking) -> str:
+    gains = ", ".join(f"{name} {value:+.2f}" for name, value in found.gain.items())
+    return f"{found.in_words.capitalize()}. Gain on validation, in points: {gains}."
 
 
 def _number(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -183,7 +183,7 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         heads=heads,
         split=split,
         of_data=data.name,
-        texts=part.texts(predictor.text_config.text),
+        texts=list(part.texts(predictor.text_config.text)),
         truth=truth,
         labels=predictor.labels,
         label_counts=data.label_counts,
@@ -237,7 +237,7 @@ def _read_examples(folder: RunFolder) -> list[dict[str, Any]]:
     return examples
 
 
-def _read_filters(examples: list[dict[str, Any]], known: dict[str, int]) -> NDArray[np.int64]:
+def _read_filters(examples: list[dict[str, Any]], known: Mapping[str, int]) -> NDArray[np.int64]:
     """Return (M, 2) pairs of example and label row that count neither as right nor as wrong."""
     pairs = [
         (row, known[label])

@@ -55,19 +55,9 @@ def render_page(
     titles["facts"] = "Settings and facts"
     body.append(overview.facts(history, outcome, n_labels))
     links = [tag("a", title, href=f"#{anchor}") for anchor, title in titles.items()]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name_="referrer", content="no-referrer"),
-        tag("meta", name_="color-scheme", content="light dark"),
-        tag("title", f"{name}: training report"),
-        Markup(f"<style>{STYLE}</style>"),
-    )
     document = tag(
         "html",
-        head,
+        _head(name),
         tag(
             "body",
             tag(
@@ -81,6 +71,19 @@ def render_page(
         lang="en",
     )
     return f"<!doctype html>\n{document}\n"
+
+
+def _head(name: str) -> Markup:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name_="referrer", content="no-referrer"),
+        tag("meta", name_="color-scheme", content="light dark"),
+        tag("title", f"{name}: training report"),
+        Markup(f"<style>{STYLE}</style>"),
+    )
 
 
 def _closing(history: History) -> Markup:

@@ -117,25 +117,29 @@ def project_routes(project: str) -> APIRouter:
     @routes.post(f"/{project}/learn", status_code=204)
     async def learn(body: list[IndexedDocument], request: Request) -> Response:
         """Store texts with their labels; labels that the run does not have are left out."""
-        engine: Engine = request.app.state.engine
-        if len(body) > engine.options.max_texts:
-            raise Refused(
-                413, f"{len(body)} documents were sent; at most {engine.options.max_texts} at once"
-            )
-        known = engine.version.store.state().labels.rows
-        examples = [(_cut(each.text, engine), _known(each, known)) for each in body]
-        examples = [(text, labels) for text, labels in examples if labels]
-        if examples:
-            texts, labels = zip(*examples, strict=True)
-            who = caller_of(request.scope).who
-            await engine.change(
-                "add_examples",
-                lambda store: store.add_examples(list(texts), list(labels), who=who),
-                size=len(texts),
-            )
+        await _learn(body, request.app.state.engine, who=caller_of(request.scope).who)
         return Response(status_code=204)
 
     return routes
+
+
+async def _learn(documents: list[IndexedDocument], engine: Engine, *, who: str) -> None:
+    """Store texts with those of their labels that the run has."""
+    if len(documents) > engine.options.max_texts:
+        raise Refused(
+            413, f"{len(documents)} documents were sent; at most {engine.options.max_texts} at once"
+        )
+    known = engine.version.store.state().labels.rows
+    examples = [(_cut(each.text, engine), _known(each, known)) for each in documents]
+    examples = [(text, labels) for text, labels in examples if labels]
+    if not examples:
+        return
+    texts, labels = zip(*examples, strict=True)
+    await engine.change(
+        "add_examples",
+        lambda store: store.add_examples(list(texts), list(labels), who=who),
+        size=len(texts),
+    )
 
 
 async def _suggest(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.security import HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from umpteen import __version__
 from umpteen.serving import (
@@ -26,7 +28,7 @@ from umpteen.serving.access import Access
 from umpteen.serving.connections import Connections
 from umpteen.serving.direct import DirectPredict
 from umpteen.serving.engine import Engine
-from umpteen.serving.guard import Guard
+from umpteen.serving.guard import OPEN, Guard
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
 from umpteen.serving.process_info import build_info, resident_bytes, unique_bytes
@@ -42,6 +44,28 @@ ROUTES = (
     routes_about,
     routes_report,
 )
+
+
+class Service(FastAPI):
+    """An application whose guard and predictions come before the framework's own layers."""
+
+    guarded: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or the start and end of the application."""
+        await self.guarded(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document; health needs no token."""
+        document = super().openapi()
+        for path in OPEN:
+            for operation in document["paths"].get(path, {}).values():
+                operation.pop("security", None)
+        return document
+
+    async def unguarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what the guard lets through."""
+        await super().__call__(scope, receive, send)
 
 
 def create_app(options: Options, connections: Connections | None = None) -> FastAPI:
@@ -72,7 +96,7 @@ def create_app(options: Options, connections: Connections | None = None) -> Fast
             tracer.close()
 
     guarded = [Depends(HTTPBearer(auto_error=False))] if access.configured else []
-    app = FastAPI(
+    app = Service(
         title="umpteen",
         version=__version__,
         summary="The few right labels out of umpteen for a piece of text.",
@@ -87,9 +111,8 @@ def create_app(options: Options, connections: Connections | None = None) -> Fast
     if options.annif is not None:
         app.include_router(annif.project_routes(options.annif))
     errors.install(app)
-    app.add_middleware(DirectPredict, engine=engine)
-    app.add_middleware(
-        Guard,
+    app.guarded = Guard(
+        DirectPredict(app.unguarded, engine=engine),
         options=options,
         metrics=metrics,
         access=access,

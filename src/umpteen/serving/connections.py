@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import resource
+import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -51,6 +52,8 @@ class Connections:
         self.max_wire_bytes = options.max_body_bytes * 9 // 8 + options.max_header_bytes
         self.count: Callable[[str], None] = lambda reason: None
         """Called with the reason of each connection that is closed for a limit."""
+        self.tls: ssl.SSLContext | None = None
+        """For HTTPS; connections count from their first packet on, not from the handshake on."""
         self._open: dict[Any, Connection] = {}
         self._idle: dict[Connection, None] = {}  # without a request, longest first
         self._sweeper: asyncio.Task[None] | None = None
@@ -90,6 +93,10 @@ class Connections:
         if self._open.get(connection.peer) is connection:
             del self._open[connection.peer]
         self._idle.pop(connection, None)
+
+    def missing(self, connection: Connection) -> bool:
+        """Return whether a connection was closed meanwhile."""
+        return self._open.get(connection.peer) is not connection
 
     def start(self, peer: Any) -> None:
         """Note that a request of a client was read up to its body."""
@@ -143,6 +150,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.peer: Any = None
         self._paused = self._forwards = False
+        self._early = b""  # what comes with the last packet of a handshake
+        self._handshake: asyncio.Task[None] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -159,15 +168,48 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = tuple((transport.get_extra_info("peername") or (id(self), 0))[:2])
         self.began = self.since  # a new connection sends at once
+        tls = self._connections.tls
         if not self._connections.add(self):
-            self._write(503, "too many connections; try again in 1 s")
+            if tls is None:
+                self._write(503, "too many connections; try again in 1 s")
+            else:
+                self._transport.abort()
+        elif tls is None:
+            self._open(self._transport)
+        else:
+            self._transport.pause_reading()
+            self._handshake = asyncio.get_running_loop().create_task(self._secure(tls))
+
+    async def _secure(self, tls: ssl.SSLContext) -> None:
+        """Wait for the TLS handshake, no longer than for the head of a request."""
+        assert self._transport is not None
+        seconds = self._connections.options.header_seconds
+        try:
+            secure = await asyncio.get_running_loop().start_tls(
+                self._transport, self, tls, server_side=True, ssl_handshake_timeout=seconds
+            )
+        except OSError:  # a TLS error, the time limit, or the client has gone
+            self._connections.note("handshake")
+            self.end()
             return
-        self._forwards = True
+        if secure is None or self._connections.missing(self):
+            self.end()
+            return
+        self._open(secure)
+        if self._early:
+            self.data_received(self._early)
+
+    def _open(self, transport: asyncio.Transport) -> None:
+        """Let uvicorn's protocol have the connection."""
+        self._transport, self._forwards = transport, True
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
         """Forward data within the limits."""
         assert self._transport is not None
+        if not self._forwards and self._handshake is not None:
+            self._early += data
+            return
         if not self._forwards or self._transport.is_closing():
             return
         if self.began is None:
@@ -219,7 +261,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._connections.note(reason)
-        if self.answering:
+        if self.answering or not self._forwards:
             self.end()
         else:
             self._write(status, message)

@@ -42,6 +42,8 @@ class Control:
 
     def __post_init__(self) -> None:
         if self.folder is not None:
+            # Behind until it has loaded what it reads here: a change meanwhile waits for it.
+            self.acknowledge(-1)
             self.read()  # a worker that is started later follows what was changed since
 
     def read(self) -> Wanted:

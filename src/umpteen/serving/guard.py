@@ -127,7 +127,10 @@ class Guard:
                 raise  # the answer has begun; the connection is closed
             await translate(error)(scope, receive, send_safely)
         finally:
-            self._note(scope, status, time.perf_counter() - start, request_id, trace)
+            # In the next turn of the event loop, after the answer has been written.
+            asyncio.get_running_loop().call_soon(
+                self._note, scope, status, time.perf_counter() - start, request_id, trace
+            )
         return status or 499
 
     def _check_origin(self, method: str, headers: Headers) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -64,6 +64,7 @@ class ServiceMetrics:
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self._infos: dict[str, tuple[str, Callable[[], list[dict[str, str]]]]] = {}
         self._metrics: dict[str, MetricWrapperBase] = {}
+        self._children: dict[tuple[Any, ...], Any] = {}
         for name, (about, labels) in COUNTERS.items():
             self._metrics[name] = Counter(f"umpteen_{name}", about, labels, registry=self._registry)
         for name, (about, labels, bounds) in HISTOGRAMS.items():
@@ -74,18 +75,25 @@ class ServiceMetrics:
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         """Increase a counter."""
         try:
-            metric = self._metrics[name]
-            (metric.labels(**labels) if labels else metric).inc(amount)  # type: ignore[attr-defined]
+            self._child(name, labels).inc(amount)
         except Exception:
             logger.exception("the counter %s could not be increased", name)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add a value to a histogram."""
         try:
-            metric = self._metrics[name]
-            (metric.labels(**labels) if labels else metric).observe(value)  # type: ignore[attr-defined]
+            self._child(name, labels).observe(value)
         except Exception:
             logger.exception("the histogram %s could not be updated", name)
+
+    def _child(self, name: str, labels: dict[str, str]) -> Any:
+        """Return the metric with these labels; the look-up of the library takes longer."""
+        key = (name, *labels.items())
+        child = self._children.get(key)
+        if child is None:
+            metric = self._metrics[name]
+            child = self._children[key] = metric.labels(**labels) if labels else metric
+        return child
 
     def gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
         """Show a value of this process; ``read`` is called on every scrape."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from umpteen.errors import ConfigError, RunError, UmpteenError
+from umpteen.errors import ConfigError, NotWritten, RunError, UmpteenError
 from umpteen.serving.control import Control, Wanted
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import NAME, Options, name_runs
@@ -21,6 +22,8 @@ from umpteen.store.carry import carry_changes
 logger = logging.getLogger("umpteen.serving")
 FOLLOW_SECONDS = 60.0
 """How long a change waits for the other workers to follow."""
+RETRY_SECONDS = 30.0
+"""After which a version that could not be loaded is tried again, also without a change."""
 
 
 class ServedModels:
@@ -42,6 +45,7 @@ class ServedModels:
         self._versions = {name: self._load(name, run) for name, run in wanted.runs.items()}
         self._active, self._previous = wanted.active, wanted.previous
         self._tried: dict[str, Stamp] = {name: v.stamp for name, v in self._versions.items()}
+        self._retry_at: dict[str, float] = {}
         self._swapping = asyncio.Lock()
         self._garbage = False
         self.checked = time.monotonic()
@@ -168,14 +172,16 @@ class ServedModels:
 
     async def _refresh(self, version: Version) -> None:
         """Load a version again if its folder has changed."""
-        now = await asyncio.to_thread(stamp_of, version.run)
-        if now == self._tried.get(version.name, version.stamp):
+        name, now = version.name, await asyncio.to_thread(stamp_of, version.run)
+        due = self._retry_at.get(name, math.inf) <= time.monotonic()
+        if now == self._tried.get(name, version.stamp) and not due:
             return
-        self._tried[version.name] = now
-        new = await asyncio.to_thread(self._load, version.name, version.run)
+        self._tried[name], self._retry_at[name] = now, time.monotonic() + RETRY_SECONDS
+        new = await asyncio.to_thread(self._load, name, version.run)
+        self._retry_at.pop(name, None)
         async with self._swapping:
-            if version.name in self._versions:
-                self._put({version.name: new})
+            if name in self._versions:
+                self._put({name: new})
 
     async def _change(
         self,
@@ -185,8 +191,14 @@ class ServedModels:
         """Change what all workers serve, and wait until they do."""
 
         def write() -> None:
-            with self.control.change() as wanted:
-                self.control.write(**change(wanted))
+            try:
+                with self.control.change() as wanted:
+                    self.control.write(**change(wanted))
+            except OSError as error:
+                raise NotWritten(
+                    "the folder that all workers share cannot be written "
+                    f"({error.strerror}); the models stay as they are, restart the service"
+                ) from error
 
         await asyncio.to_thread(write)
         await self._follow(loaded or {})
@@ -211,6 +223,7 @@ class ServedModels:
             for name in gone:
                 del self._versions[name]
                 self._tried.pop(name, None)
+                self._retry_at.pop(name, None)
                 self._garbage = True
             self.control.acknowledge(wanted.generation)
 
@@ -225,7 +238,9 @@ class ServedModels:
             logger.info("version loaded", extra={"fields": fields})
 
     def _load(self, name: str, run: str) -> Version:
-        return load_version(name, run, self._options.device, self._options.backend)
+        return load_version(
+            name, run, self._options.device, self._options.backend, self._options.budget_ms
+        )
 
     def _require(self, name: str) -> Version:
         version = self._versions.get(name)

@@ -63,6 +63,8 @@ class Options:
     max_labels: int = 1000
     """To add or to list at once."""
 
+    budget_ms: float | None = None
+    """Milliseconds for re-ranking one text; limits its candidates where a run has that stage."""
     batch_texts: int = 64
     """Texts that are answered together."""
     wait_seconds: float = 0.002

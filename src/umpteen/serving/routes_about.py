@@ -28,6 +28,15 @@ from umpteen.serving.routes_predict import version_of
 from umpteen.serving.versions import Version
 from umpteen.serving.wire import EnsembleInfo, ErrorResponse, InfoResponse, ModelName
 
+AS_JSON: dict[int | str, dict[str, Any]] = {
+    code: {
+        "description": about["description"],
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}},
+    }
+    for code, about in BREAKS.items()
+}
+"""Errors of a route whose other answers are no JSON."""
+
 router = APIRouter(tags=["about"])
 MAY_MISS: dict[int | str, dict[str, Any]] = {**BREAKS, 404: {"model": ErrorResponse}}
 KINDS = {
@@ -116,7 +125,7 @@ async def ready(request: Request) -> dict[str, str]:
     return {"status": "ready", "model": engine.version.model}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=BREAKS)
+@router.get("/metrics", response_class=PlainTextResponse, responses=AS_JSON)
 async def metrics(request: Request) -> PlainTextResponse:
     """Return metrics in the Prometheus text format."""
     engine: Engine = request.app.state.engine
@@ -170,6 +179,7 @@ def _ensemble(version: Version) -> EnsembleInfo | None:
         threshold=variant.calibration.threshold,
         group_thresholds=list(variant.calibration.group_thresholds),
         fitted_on=ensemble.fitted_on,
+        reranking=None if variant.reranking is None else variant.reranking.in_words,
     )
 
 

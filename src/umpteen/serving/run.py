@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import shutil
@@ -14,7 +15,7 @@ from socket import AF_INET, AF_INET6, IPPROTO_TCP, SO_REUSEADDR, SOL_SOCKET, TCP
 from typing import TYPE_CHECKING, Any
 
 from umpteen.errors import ConfigError, UmpteenError
-from umpteen.extras import require
+from umpteen.extras import installed, require
 from umpteen.serving.options import Options, name_runs
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def serve(options: Options, *, log: Callable[[str], None]) -> None:
             return
         from umpteen.serving.workers import Workers
 
+        _share_cores(options.workers)
         workers = Workers(
             work,
             options.to_json(),
@@ -88,7 +90,6 @@ def work(given: str, listening: socket) -> None:
 
     set_up()
     options = Options.from_json(given)
-    _share_cores(options.workers)
     try:
         _serve(options, listening)
     except UmpteenError as error:
@@ -131,6 +132,7 @@ def server_config(app: FastAPI, options: Options, connections: Connections) -> A
     return uvicorn.Config(
         app,
         http=connections.protocol(),
+        loop=event_loop(options.header_seconds),
         ws="none",
         log_config=None,
         access_log=False,
@@ -145,6 +147,24 @@ def server_config(app: FastAPI, options: Options, connections: Connections) -> A
         ssl_certfile=options.certfile,
         ssl_keyfile=options.keyfile,
     )
+
+
+def event_loop(handshake_seconds: float) -> Any:
+    """Return the class of event loop: uvloop where it is installed, with a limit on handshakes.
+
+    Args:
+        handshake_seconds: For a TLS handshake; by default loops wait for a minute.
+    """
+    base: Any = asyncio.SelectorEventLoop
+    if installed("uvloop"):
+        base = require("uvloop", extra="serve").Loop
+
+    async def create_server(self: Any, *given: Any, **options: Any) -> Any:
+        if options.get("ssl") is not None:
+            options["ssl_handshake_timeout"] = handshake_seconds
+        return await base.create_server(self, *given, **options)
+
+    return type("LimitedLoop", (base,), {"create_server": create_server})
 
 
 def bind(host: str, port: int) -> socket:
@@ -176,7 +196,8 @@ def _leave(number: int, frame: Any) -> None:
 
 
 def _share_cores(workers: int) -> None:
-    import torch
-
-    share = max(1, len(os.sched_getaffinity(0)) // workers)
-    torch.set_num_threads(min(share, torch.get_num_threads()))  # OMP_NUM_THREADS may ask for less
+    """Divide the cores among workers, which inherit these variables; set ones are kept."""
+    usable = getattr(os, "sched_getaffinity", lambda pid: range(os.cpu_count() or 1))
+    share = max(1, len(usable(0)) // workers)
+    for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS"):  # torch and faiss; tokenizers
+        os.environ.setdefault(name, str(share))

@@ -44,7 +44,9 @@ class Version:
         return f"the store of changes {damage.detail}; repair it with: umpteen repair"
 
 
-def load_version(name: str, run: str, device: str, backend: str = "torch") -> Version:
+def load_version(
+    name: str, run: str, device: str, backend: str = "torch", budget_ms: float | None = None
+) -> Version:
     """Load a run and predict once, so that the first request takes no longer than others.
 
     Args:
@@ -52,6 +54,7 @@ def load_version(name: str, run: str, device: str, backend: str = "torch") -> Ve
         run: The folder, or a link to one.
         device: ``auto``, ``cpu`` or ``cuda``.
         backend: What runs a transformer; see ``Predictor.load``.
+        budget_ms: Limits the candidates that are re-ranked, where the run has that stage.
 
     Raises:
         RunError: If the run is not complete.
@@ -60,6 +63,8 @@ def load_version(name: str, run: str, device: str, backend: str = "torch") -> Ve
     folder = Path(run).resolve()
     predictor = Predictor.load(folder, device=device, tolerant=True, backend=backend)
     predictor.predict(["warm"], 1)
+    if budget_ms is not None and predictor.reranking is not None:
+        predictor.limit_reranking(budget_ms)
     model = RunFolder(folder).model("best").name
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Version(name, predictor, run, folder, model, stamp, now)

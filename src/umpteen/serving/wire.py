@@ -180,6 +180,9 @@ class EnsembleInfo(BaseModel):
         description="The same for threshold groups, from frequent to rare labels."
     )
     fitted_on: str
+    reranking: str | None = Field(
+        description="The re-ranking stage and its cost, in words; None where there is none."
+    )
 
 
 class InfoResponse(BaseModel):

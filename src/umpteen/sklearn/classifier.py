@@ -17,7 +17,16 @@ from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 from umpteen.predictor import Predictor
 from umpteen.run_files import pack_run, unpack_run
-from umpteen.sklearn.targets import DENSE, LISTS, SINGLE, SPARSE, aligned, read_targets
+from umpteen.sklearn.targets import (
+    DENSE,
+    LISTS,
+    SINGLE,
+    SPARSE,
+    InputError,
+    aligned,
+    as_array,
+    read_targets,
+)
 from umpteen.text_input import as_texts
 from umpteen.types import TopK
 
@@ -96,17 +105,17 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
             This estimator.
 
         Raises:
-            DataError: If texts or labels are of another kind, or their numbers differ.
+            InputError: If texts or labels are of another kind, or their numbers differ.
         """
         from umpteen.training.api import train
 
-        texts, targets = as_texts(X, name="X"), read_targets(y)
+        texts, targets = _read_texts(X), read_targets(y)
         if len(texts) != targets.matrix.shape[0]:
-            raise DataError(
+            raise InputError(
                 f"X has {len(texts)} texts, but y has labels for {targets.matrix.shape[0]}"
             )
         if not targets.matrix.nnz:
-            raise DataError("no text of y has any label; at least one is needed")
+            raise InputError("no text of y has any label; at least one is needed")
         names = [str(label) for label in targets.classes.tolist()]
         labels = LabelSet(names, self._label_texts(targets.classes.tolist(), names))
         data = Dataset(labels, {"train": Split(texts, targets.matrix)}, name="sklearn")
@@ -228,7 +237,7 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(given, Mapping):
             return [str(given.get(label, given.get(str(label), label))) for label in classes]
         if len(given) != len(classes):
-            raise DataError(f"{len(given)} label texts for {len(classes)} labels; give as many")
+            raise InputError(f"{len(given)} label texts for {len(classes)} labels; give as many")
         return [str(text) for text in given]
 
     def _fitted(self) -> Self:
@@ -237,7 +246,7 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
 
     def _texts(self, X: Any) -> list[str]:  # noqa: N803
         self._fitted()
-        return as_texts(X, name="X")
+        return _read_texts(X)
 
     def _sparse(self) -> bool:
         many = len(self.classes_) > self.max_dense_labels
@@ -250,3 +259,11 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
         top = self._top(texts, min(self.top_k, len(self.classes_)))
         matrix = top.to_csr(len(self.classes_)).astype(np.float64)
         return matrix if len(self.classes_) > self.max_dense_labels else matrix.toarray()
+
+
+def _read_texts(X: Any) -> list[str]:  # noqa: N803
+    """Return X as a list of texts."""
+    try:
+        return as_texts(as_array(X), name="X")
+    except DataError as error:
+        raise InputError(str(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
 
 from umpteen.data.dataset import targets_from_rows
 from umpteen.errors import DataError
@@ -16,6 +18,14 @@ from umpteen.errors import DataError
 DENSE, SPARSE, LISTS, SINGLE = "dense", "sparse", "lists", "single"
 """Forms of labels: an indicator array, a sparse indicator matrix, lists, one label for each text.
 """
+COLUMN_VECTOR = (
+    "A column-vector y was passed when a 1d array was expected; it is read as one label for each "
+    "text. Pass y.ravel()."
+)
+
+
+class InputError(DataError, ValueError):
+    """Texts or labels that the estimator cannot use; scikit-learn expects a ``ValueError``."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +52,37 @@ def read_targets(y: Any) -> Targets:
         their name; other labels are sorted.
 
     Raises:
-        DataError: If it has none of these forms.
+        InputError: If it has none of these forms.
     """
     if y is None:
-        raise DataError("requires y to be passed, but the target y is None")
+        raise InputError("requires y to be passed, but the target y is None")
     if sp.issparse(y):
         return Targets(SPARSE, np.arange(y.shape[1]), _checked(sp.csr_matrix(y)))
     if hasattr(y, "columns") and hasattr(y, "to_numpy"):
         return Targets(DENSE, as_classes(list(y.columns)), _dense(np.asarray(y.to_numpy())))
+    y = as_array(y)
+    if isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] == 1 and not _is_indicator(y):
+        warnings.warn(COLUMN_VECTOR, DataConversionWarning, stacklevel=3)
+        y = y.ravel()
     rows = y.tolist() if hasattr(y, "tolist") else list(y)
     array = y if isinstance(y, np.ndarray) else None
     if (array is not None and array.ndim == 2) or _looks_like_indicator(rows):
         dense = np.asarray(rows if array is None else array)
         return Targets(DENSE, np.arange(dense.shape[1]), _dense(dense))
     if array is not None and array.ndim != 1:
-        raise DataError(f"y has the shape {array.shape}; give one or two dimensions")
+        raise InputError(f"y has the shape {array.shape}; give one or two dimensions")
     if all(_is_label(label) for label in rows):
         classes = _sorted(rows)
         return Targets(SINGLE, classes, to_matrix([[label] for label in rows], classes))
     lists = _as_lists(rows)
     classes = _sorted(label for row in lists for label in row)
     return Targets(LISTS, classes, to_matrix(lists, classes))
+
+
+def as_array(value: Any) -> Any:
+    """Return an object that can only become an array as one; everything else as it is."""
+    only = hasattr(value, "__array__") and not isinstance(value, Iterable)
+    return np.asarray(value) if only else value
 
 
 def aligned(y: Any, classes: NDArray[Any]) -> sp.csr_matrix:
@@ -78,12 +98,12 @@ def aligned(y: Any, classes: NDArray[Any]) -> sp.csr_matrix:
         (N, L or more).
 
     Raises:
-        DataError: If a matrix has another number of columns.
+        InputError: If a matrix has another number of columns.
     """
     found = read_targets(y)
     if found.form in (DENSE, SPARSE) and not hasattr(y, "columns"):
         if found.matrix.shape[1] != len(classes):
-            raise DataError(
+            raise InputError(
                 f"y has {found.matrix.shape[1]} columns, but the estimator has {len(classes)} "
                 "classes"
             )
@@ -107,12 +127,12 @@ def as_classes(labels: Sequence[Any]) -> NDArray[Any]:
     """Return labels as an array: of strings or numbers where all are, else of objects.
 
     Raises:
-        DataError: If two labels are the same as text.
+        InputError: If two labels are the same as text.
     """
     if len({str(label) for label in labels}) != len(labels):
         seen: set[str] = set()
         double = next(x for x in labels if str(x) in seen or seen.add(str(x)))  # type: ignore[func-returns-value]
-        raise DataError(f"the label {double!r} is there twice, as another type or spelling")
+        raise InputError(f"the label {double!r} is there twice, as another type or spelling")
     array = np.array(labels) if len({type(label) for label in labels}) == 1 else None
     if array is None or array.ndim != 1:
         array = np.empty(len(labels), object)
@@ -131,21 +151,22 @@ def _sorted(labels: Iterable[Any]) -> NDArray[Any]:
 
 def _is_label(value: Any) -> bool:
     """Return whether a value is one label: text, a whole number or a truth value."""
-    if isinstance(value, float):
-        raise DataError(
-            f"y holds {value!r}; labels are text or whole numbers, without missing values"
+    if isinstance(value, float) and not value.is_integer():
+        raise InputError(
+            f"y holds {value!r}; labels are text or whole numbers, without missing values "
+            "(Unknown label type: continuous)"
         )
-    return isinstance(value, str | int | np.integer | np.bool_)
+    return isinstance(value, str | int | float | np.integer | np.bool_)
 
 
 def _as_lists(rows: Sequence[Any]) -> list[list[Any]]:
     lists = []
     for place, row in enumerate(rows):
         if isinstance(row, str | bytes) or not isinstance(row, Iterable):
-            raise DataError(f"y[{place}] is {row!r:.40}; give a list of labels for each text")
+            raise InputError(f"y[{place}] is {row!r:.40}; give a list of labels for each text")
         labels = row.tolist() if isinstance(row, np.ndarray) else list(row)
         if not all(_is_label(label) for label in labels):
-            raise DataError(f"y[{place}] is {row!r:.40}; labels are text or whole numbers")
+            raise InputError(f"y[{place}] is {row!r:.40}; labels are text or whole numbers")
         lists.append(labels)
     return lists
 
@@ -161,9 +182,13 @@ def _looks_like_indicator(rows: Sequence[Any]) -> bool:
     return all(isinstance(value, numbers) and value in (0, 1) for row in rows for value in row)
 
 
+def _is_indicator(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "biuf" and bool(np.isin(array, (0, 1)).all())
+
+
 def _dense(array: NDArray[Any]) -> sp.csr_matrix:
     if array.ndim != 2 or array.dtype.kind not in "biuf":
-        raise DataError(f"y is an array of {array.dtype}; an indicator matrix holds 0 and 1")
+        raise InputError(f"y is an array of {array.dtype}; an indicator matrix holds 0 and 1")
     return _checked(sp.csr_matrix(array))
 
 
@@ -173,5 +198,5 @@ def _checked(matrix: sp.csr_matrix) -> sp.csr_matrix:
     matrix.eliminate_zeros()
     if not (matrix.data == 1).all():
         wrong = matrix.data[matrix.data != 1][0]
-        raise DataError(f"y holds {wrong:g}; an indicator matrix holds 0 and 1")
+        raise InputError(f"y holds {wrong:g}; an indicator matrix holds 0 and 1")
     return matrix

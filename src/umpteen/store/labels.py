@@ -60,7 +60,7 @@ class GrownLabels(LabelSet):
         """Skip the checks of ``LabelSet``: the store has checked every added label."""
 
     @property
-    def rows(self) -> Mapping[str, int]:  # type: ignore[override]
+    def rows(self) -> Mapping[str, int]:
         """From id to row."""
         assert self.trained is not None
         assert self.added is not None

@@ -65,12 +65,16 @@ def list_labels(
     Returns:
         The page.
     """
+    if order == "row" and not changed and not search.split():
+        # All labels, in their order: nothing to search or sort, however many they are.
+        chosen = range(state.n_labels)[offset : offset + limit]
+        return Page([show_label(state, counts, row) for row in chosen], state.n_labels)
     rows = _matching(state, search, changed)
     if order != "row":
         known = np.concatenate([counts, np.zeros(len(state.added), np.int64)])[rows]
         rows = rows[np.argsort(-known if order == "frequent" else known, kind="stable")]
-    chosen = rows[offset : offset + limit].tolist()
-    return Page([show_label(state, counts, row) for row in chosen], len(rows))
+    found = rows[offset : offset + limit].tolist()
+    return Page([show_label(state, counts, row) for row in found], len(rows))
 
 
 def show_label(state: StoreState, counts: NDArray[np.int64], row: int) -> ListedLabel:

@@ -72,17 +72,6 @@ class Examples:
         indices = np.frombuffer(b"".join(packed), ROW_TYPE).astype(np.int64, copy=False)
         return indptr, indices
 
-    def relabelled_since(self, previous: Examples) -> list[int]:
-        """Return the positions of an earlier state whose labels have changed.
-
-        Args:
-            previous: The examples of an earlier state of the same store.
-
-        Returns:
-            Positions below ``len(previous)``, in ascending order.
-        """
-        return self.packed_rows.changes_since(previous.packed_rows)
-
 
 @dataclass(frozen=True, eq=False)
 class StoreState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +18,7 @@ from umpteen.training.progress import progress_reporters
 from umpteen.training.reporters import Reporter
 from umpteen.training.run import train as train_run
 
-
-def train(
-    data: Any,
-    labels: Any = None,
-    *,
-    out: str | Path | None = None,
-    classes: Sequence[Any] | None = None,
-    label_texts: Mapping[Any, str] | Sequence[str] | None = None,
-    text_column: str | Sequence[str] | None = None,
-    label_column: str | None = None,
-    separator: str | None = None,
-    preset: str | None = None,
-    overrides: Sequence[str] | Mapping[str, Any] = (),
-    encoder: str | None = None,
-    dataset: str | None = None,
-    config: RunConfig | None = None,
-    minutes: float | None = None,
-    device: str = "auto",
-    resume: bool = False,
-    progress: bool | None = None,
-    reporters: Sequence[Reporter] = (),
-    cache: str | Path | None = None,
-) -> Predictor:
-    """Train a model.
-
-    In a process that torchrun started, train with the others of its job: all of them must make the
-    same call and see the same files. The first one writes and reports.
-
+ARGUMENTS = """
     Args:
         data: A ``Dataset``; the path of a file or folder; a table (pandas, polars, Arrow, Hugging
             Face, or a dict of columns); or texts. Only train and validation splits are read. Where
@@ -56,7 +30,8 @@ def train(
         classes: Label ids in the column order of an indicator matrix.
         label_texts: Id to text, or texts in the column order of a matrix.
         text_column: The column with the text, for paths and tables; found by name if left out.
-        label_column: The column with the labels; found by name if left out.
+        label_column: The column with the labels, or a list of columns of 0 and 1, one for each
+            label; found by name or by their cells if left out.
         separator: Stands between the labels of a cell; recognised if left out.
         preset: A preset's name or a TOML file. Left out, rules choose the settings by the data.
         overrides: Settings laid over the preset: ``section.key=value`` strings, or a mapping such
@@ -66,6 +41,9 @@ def train(
             preset and its propensity constants are taken.
         config: The settings themselves, instead of preset, overrides and dataset.
         minutes: A time budget: as many epochs are trained as fit it, up to those of the settings.
+        from_run: A run to start from. Its encoder, heads and label vectors are taken over, labels
+            are matched by id, and its settings are kept, with a shorter schedule.
+        changes: Whether labels and examples that were added to that run are trained on.
         device: ``auto``, ``cpu`` or ``cuda``.
         resume: Continue the run in ``out`` from its newest checkpoint, with its own settings.
         progress: Whether progress is shown; by default in a terminal or notebook. Log lines go to
@@ -89,20 +67,48 @@ def train(
         >>> model = umpteen.train(texts, [["apple"], ["apple"], ["banana"], ["banana"]])
         >>> model.predict("a yellow banana", k=1).ids
         [['banana']]
+"""
+"""The rest of the docstring of ``train``."""
+
+
+def train(
+    data: Any,
+    labels: Any = None,
+    *,
+    out: str | Path | None = None,
+    classes: Sequence[Any] | None = None,
+    label_texts: Mapping[Any, str] | Sequence[str] | None = None,
+    text_column: str | Sequence[str] | None = None,
+    label_column: str | Sequence[str] | None = None,
+    separator: str | None = None,
+    preset: str | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    encoder: str | None = None,
+    dataset: str | None = None,
+    config: RunConfig | None = None,
+    minutes: float | None = None,
+    from_run: str | Path | None = None,
+    changes: bool = True,
+    device: str = "auto",
+    resume: bool = False,
+    progress: bool | None = None,
+    reporters: Sequence[Reporter] = (),
+    cache: str | Path | None = None,
+) -> Predictor:
+    """Train a model.
+
+    In a process that torchrun started, train with the others of its job: all of them must make the
+    same call and see the same files. The first one writes and reports.
     """
-    read = as_dataset(
-        data,
-        labels,
-        classes=classes,
-        label_texts=label_texts,
-        text_column=text_column,
-        label_column=label_column,
-        separator=separator,
+    columns: dict[str, Any] = dict(
+        text_column=text_column, label_column=label_column, separator=separator
     )
+    texts: dict[str, Any] = dict(classes=classes, label_texts=label_texts)
+    read = partial(as_dataset, data, labels, **texts, **columns)
     temporary = None if out is not None else _temporary_run(resume)
     model = train_run(
         read,
-        out=temporary.path if out is None and temporary is not None else str(out),
+        out=str(out) if temporary is None else temporary.path,
         preset=preset,
         overrides=as_overrides(overrides, encoder=encoder),
         dataset=dataset,
@@ -112,9 +118,14 @@ def train(
         reporters=[*progress_reporters(progress), *reporters],
         cache=cache,
         minutes=minutes,
+        from_run=from_run,
+        changes=changes,
     )
     model.temporary = temporary
     return model
+
+
+train.__doc__ = f"{train.__doc__}\n{ARGUMENTS}"
 
 
 def as_overrides(

@@ -30,12 +30,15 @@ from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.host_table import HostTable
 from umpteen.training.loop import Loop
 from umpteen.training.mixup import KINDS, Mixing
-from umpteen.training.on_ranks import refresh_on_first
+from umpteen.training.on_ranks import refresh_on_ranks
 from umpteen.training.optim import Optimizers
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts
 from umpteen.training.refresh import Refreshed, Refresher
+from umpteen.training.stage_log import QUIET, StageLog
 from umpteen.training.step import batch_loss
+
+BuildModel = Callable[[RunConfig, Dataset], tuple[Model, Any]]
 
 
 def build_untrained_model(settings: RunConfig, dataset: Dataset) -> tuple[Model, Any]:
@@ -60,6 +63,12 @@ def build_untrained_model(settings: RunConfig, dataset: Dataset) -> tuple[Model,
         _require_room(encoder, settings)
         encoder = in_chunks(encoder, tokenizer, settings.data)
         model = build_model(settings, encoder, len(dataset.labels))
+    set_label_graph_(model, dataset, settings)
+    return model, tokenizer
+
+
+def set_label_graph_(model: Model, dataset: Dataset, settings: RunConfig) -> None:
+    """Give a model its label graph, where it has one: labels that occur together in train."""
     if model.neighbours:
         limits = GraphOptions(
             max_positives=settings.augment.max_positives,
@@ -69,7 +78,6 @@ def build_untrained_model(settings: RunConfig, dataset: Dataset) -> tuple[Model,
         targets = dataset["train"].filtered_targets()
         rows, weights = strongest_neighbours(targets, model.neighbours, limits)
         model.set_graph_(torch.from_numpy(rows), torch.from_numpy(weights))
-    return model, tokenizer
 
 
 def _require_room(encoder: Any, settings: RunConfig) -> None:
@@ -90,6 +98,7 @@ def build_loop(
     precision: str,
     first_epoch: int = 0,
     ranks: Ranks = ONE_RANK,
+    log: StageLog = QUIET,
 ) -> Loop:
     """Return the training loop at its beginning.
 
@@ -101,9 +110,7 @@ def build_loop(
         precision: Of the encoder.
         first_epoch: Where the stage starts.
         ranks: Who trains; each holds its part of the label table.
-
-    Returns:
-        The loop.
+        log: Receives progress of refreshes.
     """
     s = settings
     for key in ("pool.scores", "batches.search"):
@@ -113,6 +120,7 @@ def build_loop(
         freeze_(model)
     targets = data.train.filtered_targets()
     bank = EmbeddingBank() if s.pool.scope == "bank" else None
+    refresher = build_refresher(s, data, targets, precision, first_epoch, bank, ranks, log)
     optimizers = _optimizers(s, model, ranks)
     host = None
     if s.train.label_device == "host" and optimizers.rows is not None:
@@ -122,7 +130,7 @@ def build_loop(
         optimizers=optimizers,
         loss_of=_loss_of(s, data, precision, bank, ranks, optimizers),
         maker=_maker(s, data, model, targets, ranks),
-        refresh=_refresh(s, data, targets, precision, first_epoch, bank, ranks),
+        refresh=None if refresher is None else refresh_on_ranks(refresher, ranks, bank),
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -161,23 +169,21 @@ def _optimizers(s: RunConfig, model: Model, ranks: Ranks) -> Optimizers:
     )
 
 
-def _refresh(
+def build_refresher(
     s: RunConfig,
     data: Prepared,
     targets: sp.csr_matrix,
     precision: str,
-    first_epoch: int,
-    bank: EmbeddingBank | None,
-    ranks: Ranks,
-) -> Callable[[Model, int], Refreshed] | None:
-    """Build the refresh of clusters, hard negatives and the embedding bank.
-
-    None where nothing is refreshed.
-    """
+    first_epoch: int = 0,
+    bank: EmbeddingBank | None = None,
+    ranks: Ranks = ONE_RANK,
+    log: StageLog = QUIET,
+) -> Refresher | None:
+    """Build what refreshes clusters, hard negatives and the bank; None where nothing is."""
     mined = s.mined_labels
     if not (s.batches.clustered or mined or bank is not None):
         return None
-    refresher = Refresher(
+    return Refresher(
         data.queries,
         data.labels,
         targets,
@@ -188,10 +194,11 @@ def _refresh(
         precision=precision,
         # On several ranks each encodes its own labels again, and nothing travels.
         tell_labels=None if bank is None or ranks.world > 1 else bank.fill,
-        first_pass=None if s.batches.search == "auto" else s.batches.search,
+        search=s.batches.search,
+        log=log,
         threads=s.train.threads or torch.get_num_threads(),
+        ranks=ranks,
     )
-    return refresh_on_first(refresher, ranks, bank)
 
 
 def _cluster_size(s: RunConfig, first_epoch: int) -> Callable[[int], int]:

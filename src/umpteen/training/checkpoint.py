@@ -89,10 +89,6 @@ class Checkpoints:
         self._forget_others(folder)
         return folder
 
-    def exist(self) -> bool:
-        """Return whether there is any checkpoint, whole or not."""
-        return bool(self._all())
-
     def restore(self, loop: Loop) -> Path:
         """Put the newest whole checkpoint into the loop.
 

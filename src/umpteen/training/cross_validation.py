@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ FOLDS = 5
 MIN_TEXTS = 20
 """Below this many labelled texts nothing is cross-validated: prior weights are used."""
 
+Used = TypeVar("Used")
 FitFold = Callable[[RunFolder, Predictor, Dataset], tuple[Predictor, StoredEnsemble]]
 
 
@@ -58,11 +60,7 @@ def cross_validate(
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
     if len(labelled) < MIN_TEXTS:
         return None
-    settings = dataclasses.replace(
-        settings,
-        validation=dataclasses.replace(settings.validation, share=0.0),
-        ensemble=dataclasses.replace(settings.ensemble, enabled="off"),
-    )
+    settings = fold_settings(settings)
     order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
     if not limit.allows(fold_seconds):
         log(
@@ -75,18 +73,32 @@ def cross_validate(
     rows: list[NDArray[np.int64]] = []
     started = time.monotonic()
     for fold in range(FOLDS):
-        if fold and (time.monotonic() - started) / fold > limit.left():
-            log(f"Time is up after {fold} of {FOLDS} folds")
+        each = (time.monotonic() - started) / max(1, fold)
+        if fold and not limit.allows(each):
+            log(f"No time for more than {fold} of {FOLDS} folds: each takes about {each:.0f} s")
             break
         own = np.sort(order[fold::FOLDS])
-        parts.append(_fold(dataset, own, settings, cache=cache, device=device, fit_fold=fit_fold))
+        parts.append(
+            run_fold(
+                dataset, own, settings, cache=cache, device=device, fit_fold=fit_fold, use=collect
+            )
+        )
         rows.append(own)
     chosen = train.select(np.concatenate(rows))
     judge = Judge(chosen, dataset.label_counts, len(train), dataset.propensity)
     return joined(parts), judge
 
 
-def _fold(
+def fold_settings(settings: RunConfig) -> RunConfig:
+    """Return the settings of the model of a fold: nothing is held out, no ensemble is fitted."""
+    return dataclasses.replace(
+        settings,
+        validation=dataclasses.replace(settings.validation, share=0.0),
+        ensemble=dataclasses.replace(settings.ensemble, enabled="off"),
+    )
+
+
+def run_fold(
     dataset: Dataset,
     own: NDArray[np.int64],
     settings: RunConfig,
@@ -94,8 +106,22 @@ def _fold(
     cache: Path,
     device: str,
     fit_fold: FitFold,
-) -> Collected:
-    """Train on all texts but a fold's, and collect the fold's candidates."""
+    use: Callable[[Predictor, StoredEnsemble, Judge], Used],
+) -> Used:
+    """Train on all texts but a fold's, and use the result with the fold's texts.
+
+    Args:
+        dataset: With a train split.
+        own: Rows of the fold's texts.
+        settings: From ``fold_settings``.
+        cache: Where token stores are kept.
+        device: Where to train.
+        fit_fold: As in ``cross_validate``.
+        use: Called with the predictor, its ensemble and the fold's texts.
+
+    Returns:
+        What ``use`` returns.
+    """
     train = dataset["train"]
     rest = np.setdiff1d(np.arange(len(train)), own)
     data = dataclasses.replace(dataset, splits={"train": train.select(rest)})
@@ -107,4 +133,4 @@ def _fold(
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
         predictor, stored = fit_fold(folder, predictor, data)
         judge = Judge(train.select(own), data.label_counts, len(data["train"]), dataset.propensity)
-        return collect(predictor, stored, judge)
+        return use(predictor, stored, judge)

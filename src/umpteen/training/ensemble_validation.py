@@ -29,6 +29,8 @@ from umpteen.types import TopK
 
 KNN_CONFIGS = tuple(KnnConfig(n, t) for n in (20, 50, 100) for t in (0.03, 0.05, 0.1, 0.2))
 TEXTS_AT_ONCE = 512
+MAX_TEXTS = 10_000
+"""Validation texts that the ensemble is fitted to at most."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,16 @@ class Collected:
 
 
 def judge_of(dataset: Dataset, propensity: Propensity) -> Judge | None:
-    """Return the data's validation split as a judge; None where no text of it has labels."""
+    """Return the data's validation split as a judge; None where no text of it has labels.
+
+    Of more than ``MAX_TEXTS`` texts, so many are used, evenly spaced.
+    """
     if "validation" not in dataset:
         return None
-    judge = Judge(dataset["validation"], dataset.label_counts, len(dataset["train"]), propensity)
+    split = dataset["validation"]
+    if len(split) > MAX_TEXTS:
+        split = split.select(np.linspace(0, len(split) - 1, MAX_TEXTS).astype(np.int64))
+    judge = Judge(split, dataset.label_counts, len(dataset["train"]), propensity)
     return judge if judge.truth.nnz else None
 
 
@@ -96,7 +104,8 @@ def collect(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> Colle
     Returns:
         The candidates; voting settings are those whose votes alone have the best nDCG@5.
     """
-    texts, snapshot = judge.split.texts(predictor.text_config.text), predictor.snapshot()
+    texts = list(judge.split.texts(predictor.text_config.text))
+    snapshot = predictor.snapshot()
     queries = Queries(texts, predictor.vectors(texts))
     model = _with_knn(stored, queries, judge, snapshot)
     retrievers = with_knn_configs(stored.retrievers, model)
@@ -112,7 +121,8 @@ def collect(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> Colle
     head = predictor.vector_heads[-1]
     k = min(5, snapshot.n_labels)
     plain = predictor.rank(queries, snapshot, k, head=head, exclude=filters)
-    return Collected(model, names, found, _text_scores(retrievers, queries, snapshot, found), plain)
+    texts_of_labels = text_scores_of(retrievers, queries, snapshot, found)
+    return Collected(model, names, found, texts_of_labels, plain)
 
 
 def joined(parts: list[Collected]) -> Collected:
@@ -179,7 +189,7 @@ def _best_config(near: TopK, judge: Judge, snapshot: Snapshot) -> KnnConfig:
     return KNN_CONFIGS[int(np.argmax(values))]
 
 
-def _text_scores(
+def text_scores_of(
     retrievers: dict[str, Retriever], queries: Queries, snapshot: Snapshot, found: Candidates
 ) -> dict[str, torch.Tensor]:
     """Score candidates as if their labels had been added after training, by their text."""

@@ -20,7 +20,7 @@ from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
 from umpteen.ranking.evidence import similarity_floor
 from umpteen.ranking.lexical.vectorizer import Vectorizer
-from umpteen.ranking.prior import prior_calibration, prior_weights
+from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
 from umpteen.ranking.retriever_specs import retrievers_of
 from umpteen.ranking.retrievers.base import FitContext, Retriever
 from umpteen.ranking.storage import StoredEnsemble, index_examples, save_ensemble
@@ -32,24 +32,28 @@ from umpteen.ranking.variants import VARIANT_METRICS, Variant, choose_variant, s
 from umpteen.ranking.variants import Propensity as LabelPropensity
 from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
-from umpteen.training.cross_validation import cross_validate
+from umpteen.training.carried_ensemble import UNFITTED, as_first_trained, carried_weights
+from umpteen.training.cross_validation import FitFold, cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
-from umpteen.training.fit_time import FitTime, readable_rows
+from umpteen.training.fit_time import MIN_FITTED, FitTime, readable_rows, texts_in_time
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
+from umpteen.training.stage_log import QUIET, StageLog, as_stage_log
 from umpteen.training.time_budget import FOLD_SHARE
 from umpteen.types import Log, TopK
 
 LEARNING_SHARE = 0.6
-"""Of the seconds of the whole fit, for what retrievers learn."""
+"""Of the seconds of the whole fit, for what retrievers learn; more where few texts are fitted."""
 FOLDED_SHARE = 0.25
 """The same in a cross-validation, where the retrievers of folds are fitted too."""
 READING_SHARE = 0.4
 """Of the time for retrievers, for reading texts."""
 FITTING_SHARE = 0.4
 """Of the time left, for fitting weights to validation texts."""
-TRIED_TEXTS = 32
-"""Validation texts that the time of retrieval is measured on."""
-EXAMPLES_SEED = 0x3E3
+FIT_SECONDS = 0.06
+"""Time to fit all variants to a validation text on a CPU, where it is not yet measured."""
+TRIED_TEXTS = 64
+"""Validation texts that the times of retrieval and of a fit are measured on."""
+EXAMPLES_SEED, TEXTS_SEED = 0x3E3, 0x7E7
 PRIOR_TEXTS = 500
 """Training texts that the similarity floor is taken from without validation texts."""
 
@@ -64,13 +68,10 @@ def fit_ensemble_of_run(
     again: bool = False,
     cache: Path | None = None,
     until: float | None = None,
+    slack: float = 0.0,
     training_seconds: float = 0.0,
 ) -> EnsembleModel | None:
-    """Fit the ensemble of a run and write it into its folder.
-
-    It is fitted on the texts that validation used. With fewer than ``ensemble.min_queries`` of
-    them it is cross-validated on the training texts; with too few of those it has prior weights.
-    An ensemble of the same model is left alone.
+    """Fit the ensemble of a run, write it into its folder, return it; None where nothing is due.
 
     Args:
         folder: A trained run.
@@ -78,61 +79,81 @@ def fit_ensemble_of_run(
         settings: The run's.
         device: Where to encode and search.
         log: Called with progress lines.
-        again: Fit again where there is one already, or where settings switch it off.
+        again: Fit it also where there is one already, or where settings switch it off.
         cache: Where token stores are kept; by default the user's cache folder.
-        until: When it must be done, in ``time.monotonic``; parts are then reduced or left out. By
-            default ``ensemble.seconds`` from now, as a limit of what is learned.
+        until: When it must be done, in ``time.monotonic``; ``ensemble.seconds`` from now if None.
+        slack: Seconds by which a part that cannot be cut may end later.
         training_seconds: How long the run's own model took to train.
-
-    Returns:
-        What was fitted, or None where nothing was.
     """
     if not again and (settings.ensemble.enabled == "off" or _fitted(folder)):
         return None
-    started = time.monotonic()
+    started, log = time.monotonic(), as_stage_log(log)
     dataset = training_splits(with_configured_propensity(data, settings), settings)
-    predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
-    limit = FitTime(until or started + settings.ensemble.seconds, strict=until is not None)
+    with log.stage("Loading the model", announced=False):
+        predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+    limit = FitTime(until or started + settings.ensemble.seconds, until is not None, slack)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
     validated = judge is not None and _labelled(judge) >= settings.ensemble.min_queries
-    share = LEARNING_SHARE if validated or not limit.strict else FOLDED_SHARE
-    own_time = limit.part(share)
-    predictor, stored = with_retrievers(
-        folder, predictor, dataset, settings, limit=own_time, log=log
-    )
-    took = time.monotonic() - started
-    found: tuple[Collected, Judge] | None = None
+    own_time = limit.part(_learning_share(limit, judge if validated else None))
+    predictor, stored = with_retrievers(folder, predictor, dataset, settings, own_time, log)
+    found, took = None, time.monotonic() - started
     if not limit.allows(1.0):
         log("No time to fit weights: the ensemble has prior weights")
     elif judge is not None and validated:
-        found = _collect_in_time(predictor, stored, judge, limit, log)
+        found = _collect_in_time(predictor, stored, judge, settings, limit, log)
+    elif (carried := carried_weights(folder, stored)) is not None:
+        stored = replace(stored, model=carried)  # folds would be trained from nothing
     else:
         found = cross_validate(
-            _whole(dataset),
-            settings,
+            replace(dataset, splits={"train": dataset["train"]}),
+            as_first_trained(folder, settings),
             cache=cache or default_cache(),
             device=device,
             limit=limit.part(1.0 - FITTING_SHARE) if limit.strict else limit,
             fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
-            fit_fold=lambda place, own, part: with_retrievers(
-                place, own, part, settings, limit=_again(own_time, started), log=_silent
-            ),
+            fit_fold=_fold_fitter(settings, own_time.until - started, strict=limit.strict),
             log=log,
         )
-    if found is not None:
-        model = fit_variants(*found, settings=settings, seconds=limit.left(), log=log)
-        # Cross-validation fits on the models of folds; the weights are for the run's own model.
-        own = stored.model
-        model = replace(model, model=own.model, propensity=own.propensity)
-        # Folds of a cross-validation are fitted with models and counts of their own.
-        model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
-        stored = replace(stored, model=model)
-    elif limit.strict:
-        why = "nothing: there was too little time, so it has prior weights"
-        stored = replace(stored, model=replace(stored.model, fitted_on=why))
+    stored = _with_weights(stored, found, settings, limit, log)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)
     return stored.model
+
+
+def _labelled(judge: Judge) -> int:
+    return int(np.count_nonzero(np.diff(judge.truth.indptr)))
+
+
+def _fold_fitter(settings: RunConfig, seconds: float, *, strict: bool) -> FitFold:
+    """Return what fits the retrievers of a fold, in as much time as those of the run had."""
+
+    def fit_fold(
+        place: RunFolder, own: Predictor, part: Dataset
+    ) -> tuple[Predictor, StoredEnsemble]:
+        limit = FitTime(time.monotonic() + seconds, strict)
+        return with_retrievers(place, own, part, settings, limit, QUIET)
+
+    return fit_fold
+
+
+def _with_weights(
+    stored: StoredEnsemble,
+    found: tuple[Collected, Judge] | None,
+    settings: RunConfig,
+    limit: FitTime,
+    log: StageLog,
+) -> StoredEnsemble:
+    """Return the ensemble with weights fitted to candidates; with prior weights without any."""
+    if found is not None:
+        seconds = limit.left() + limit.slack
+        model = fit_variants(*found, settings=settings, seconds=seconds, log=log)
+        # Cross-validation fits on the models of folds; the weights are for the run's own model.
+        model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
+        return replace(stored, model=model)
+    if not limit.strict or not stored.model.fitted_on.startswith(UNFITTED):
+        return stored
+    why = f"{UNFITTED}: there was too little time, so it has prior weights"
+    return replace(stored, model=replace(stored.model, fitted_on=why))
 
 
 def with_retrievers(
@@ -140,7 +161,6 @@ def with_retrievers(
     predictor: Predictor,
     dataset: Dataset,
     settings: RunConfig,
-    *,
     limit: FitTime,
     log: Log,
 ) -> tuple[Predictor, StoredEnsemble]:
@@ -157,10 +177,15 @@ def with_retrievers(
     Returns:
         The predictor with this ensemble, and the ensemble.
     """
+    log = as_stage_log(log)
     retrievers, examples = fit_retrievers(
         predictor, dataset["train"], settings, limit=limit, log=log
     )
-    index = None if examples is None else index_examples(_comparable(predictor, examples))
+    index = None
+    if examples is not None:
+        what = f"Indexing {len(examples.vectors):,} examples"
+        with log.stage(what, kind="example index", announced=False):
+            index = index_examples(_comparable(predictor, examples))
     model = _prior_model(folder, retrievers, dataset)
     stored = StoredEnsemble(model, retrievers, examples, index, dataset.label_counts)
     predictor.use_ensemble(stored)
@@ -172,7 +197,7 @@ def with_retrievers(
 
 
 def fit_retrievers(
-    predictor: Predictor, train: Split, settings: RunConfig, *, limit: FitTime, log: Log
+    predictor: Predictor, train: Split, settings: RunConfig, *, limit: FitTime, log: StageLog
 ) -> tuple[dict[str, Retriever], TrainedExamples | None]:
     """Learn what retrievers need, and store the training texts.
 
@@ -187,9 +212,12 @@ def fit_retrievers(
         Name to retriever, and the stored examples where the settings want them.
     """
     which = predictor.text_config.text
+    if len(train) > settings.ensemble.max_texts:
+        rng = np.random.default_rng([settings.seed, TEXTS_SEED])
+        train = train.select(np.sort(rng.permutation(len(train))[: settings.ensemble.max_texts]))
     if limit.strict:
         train = _readable(predictor, train, settings, limit, log)
-    texts = train.texts(which)
+    texts = list(train.texts(which))
     targets = ones_like(train.filtered_targets())
     context = FitContext(
         texts,
@@ -205,12 +233,12 @@ def fit_retrievers(
         until=limit.until if limit.strict else math.inf,
         lexical=settings.ensemble.lexical,
     )
-    if context.lexical:
-        log(f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)")
-    for name in RETRIEVERS:
-        retriever = resolve(RETRIEVERS, name, kind="retriever").fit(context)
-        if retriever is not None:
-            context.fitted[name] = retriever
+    what = f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)"
+    with log.stage(what, kind="lexical", announced=context.lexical):
+        for name in RETRIEVERS:
+            retriever = resolve(RETRIEVERS, name, kind="retriever").fit(context)
+            if retriever is not None:
+                context.fitted[name] = retriever
     if not context.stores_examples:
         return context.fitted, None
     kept = np.arange(len(texts))
@@ -218,18 +246,18 @@ def fit_retrievers(
         rng = np.random.default_rng([settings.seed, EXAMPLES_SEED])
         kept = np.sort(rng.permutation(len(kept))[: settings.examples.max_examples])
     chosen = [texts[row] for row in kept.tolist()]
-    log(f"Storing {len(chosen):,} training texts as examples")
     terms = context.terms
     if terms is None:
         terms = sp.csr_matrix((len(texts), 0), dtype=np.float32)
-    shown = TextSnippets.of(chosen) if settings.examples.texts else None
-    vectors = predictor.vectors(chosen).cpu().numpy()
+    with log.stage(f"Storing {len(chosen):,} training texts as examples", kind="examples"):
+        shown = TextSnippets.of(chosen) if settings.examples.texts else None
+        vectors = predictor.vectors(chosen).cpu().numpy()
     examples = TrainedExamples(vectors, targets[kept], digest_texts(chosen), terms[kept], shown)
     return context.fitted, examples
 
 
 def fit_variants(
-    found: Collected, judge: Judge, *, settings: RunConfig, seconds: float, log: Log
+    found: Collected, judge: Judge, *, settings: RunConfig, seconds: float, log: StageLog
 ) -> EnsembleModel:
     """Fit the weights and the calibration of every variant, and choose the default one.
 
@@ -262,10 +290,11 @@ def fit_variants(
     for scorers in combinations:
         began = time.monotonic()
         if variants and began - started + longest > seconds:
-            log(f"Time is up after {len(variants)} of {len(combinations)} variants")
+            log(f"No time for more than {len(variants)} of {len(combinations)} variants")
             break
         own = retrievers_of(scorers, found.names)
-        variants.append(fit_variant(data, own, settings.ensemble.tail_boost))
+        with log.stage("Fitting a variant of the ensemble", kind="variants", announced=False):
+            variants.append(fit_variant(data, own, settings.ensemble.tail_boost))
         longest = max(longest, time.monotonic() - began)
         log(f"{', '.join(scorers)}: {_in_words(variants[-1].validation)}")
     values = [variant.validation for variant in variants]
@@ -278,7 +307,7 @@ def fit_variants(
 
 
 def _readable(
-    predictor: Predictor, train: Split, settings: RunConfig, limit: FitTime, log: Log
+    predictor: Predictor, train: Split, settings: RunConfig, limit: FitTime, log: StageLog
 ) -> Split:
     """Return the training texts that can be read in time."""
     texts = train.texts(predictor.text_config.text)
@@ -296,33 +325,47 @@ def _readable(
     return train.select(rows)
 
 
+def _learning_share(limit: FitTime, judge: Judge | None) -> float:
+    """Return the share of the time for retrievers; the judge is None in a cross-validation."""
+    if not limit.strict:
+        return LEARNING_SHARE
+    if judge is None:
+        return FOLDED_SHARE
+    return max(LEARNING_SHARE, 1.0 - FIT_SECONDS * len(judge.split) / max(1.0, limit.left()))
+
+
 def _collect_in_time(
-    predictor: Predictor, stored: StoredEnsemble, judge: Judge, limit: FitTime, log: Log
+    predictor: Predictor,
+    stored: StoredEnsemble,
+    judge: Judge,
+    settings: RunConfig,
+    limit: FitTime,
+    log: StageLog,
 ) -> tuple[Collected, Judge]:
-    """Collect the candidates of validation texts, of as many as there is time for."""
-    if limit.strict and len(judge.split) > TRIED_TEXTS:
+    """Collect the candidates of validation texts, of as many as can be fitted in time."""
+    if limit.strict and len(judge.split) > MIN_FITTED:
+        some = judge.first(TRIED_TEXTS)
+        collect(predictor, stored, some)  # the first call builds what later ones share
         started = time.monotonic()
-        collect(predictor, stored, judge.first(TRIED_TEXTS))
-        each = (time.monotonic() - started) / TRIED_TEXTS
-        fitting = int((1.0 - FITTING_SHARE) * limit.left() / max(1e-9, each))
+        found = collect(predictor, stored, some)
+        collected = time.monotonic()
+        fit_variants(found, some, settings=settings, seconds=0.0, log=QUIET)
+        fitted = time.monotonic()
+        fitting = texts_in_time(
+            limit.left(),
+            collect=(collected - started) / TRIED_TEXTS,
+            fit=(fitted - collected) / TRIED_TEXTS,
+            variants=len(scorer_combinations(found.names)),
+        )
         if fitting < len(judge.split):
-            judge = judge.first(max(fitting, 4 * TRIED_TEXTS))
-            log(f"Fitting on {len(judge.split):,} validation texts, to stay within the time")
-    return collect(predictor, stored, judge), judge
-
-
-def _again(limit: FitTime, started: float) -> FitTime:
-    """Return the same time once more, from now on."""
-    return FitTime(time.monotonic() + limit.until - started, limit.strict)
-
-
-def _whole(dataset: Dataset) -> Dataset:
-    """Return the training texts alone."""
-    return replace(dataset, splits={"train": dataset["train"]})
-
-
-def _labelled(judge: Judge) -> int:
-    return int((np.diff(judge.truth.indptr) > 0).sum())
+            log(
+                f"Fitting on {fitting:,} of {len(judge.split):,} validation texts, "
+                "to stay within the time"
+            )
+            judge = judge.first(fitting)
+    what = f"Searching labels of {len(judge.split):,} validation texts"
+    with log.stage(what, kind="candidates", announced=False):
+        return collect(predictor, stored, judge), judge
 
 
 def _prior_model(
@@ -336,14 +379,15 @@ def _prior_model(
     for scorers in scorer_combinations(names):
         own = retrievers_of(scorers, names)
         calibration = prior_calibration(own, per_text)
-        variants.append(Variant(prior_weights(own), 0.0, calibration, {}, {}))
+        weights = prior_weights(own, unseen_share(dataset.label_counts))
+        variants.append(Variant(weights, 0.0, calibration, {}, {}))
     return EnsembleModel(
         tuple(variants),
         KnnConfig(),
         KnnConfig(),
         LabelPropensity(about.a, about.b, len(train)),
         folder.model("best").name,
-        "nothing: there are too few texts, so it has prior weights",
+        f"{UNFITTED}: there are too few texts, so it has prior weights",
         -np.inf,
     )
 
@@ -382,10 +426,6 @@ def _report(model: EnsembleModel, folder: RunFolder, seconds: float, log: Log) -
 
 def _in_words(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {values[name]:.2f}" for name in VARIANT_METRICS)
-
-
-def _silent(line: str) -> None:
-    """Log nothing: the fits of single folds say nothing of the run."""
 
 
 def _fitted(folder: RunFolder) -> bool:

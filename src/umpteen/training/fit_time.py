@@ -9,11 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-SAMPLE_TEXTS = 400
+SAMPLE_TEXTS = (400, 4000)
+"""Texts that the time of reading is measured on: the first number, or one in 50 up to the second.
+A few short texts say little of many: the vocabulary grows."""
 SAMPLE_CHARACTERS = 1 << 20
-"""Texts and characters that the time of reading is measured on, at most."""
+"""Characters of that sample, at most."""
 MIN_TEXTS = 1000
 """Texts that are read in any case."""
+MIN_FITTED, ENOUGH_FITTED = 128, 300
+"""Validation texts to fit on in any case; those below which not every variant is fitted."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,9 @@ class FitTime:
     until: float
     strict: bool
     """Whether parts are reduced or left out to be done in time: the run has a time budget."""
+    slack: float = 0.0
+    """Seconds by which a part that cannot be cut may end late. Without it, the time of such a part
+    would often be left over."""
 
     def left(self) -> float:
         """Return the seconds that are left, at least 0."""
@@ -30,11 +37,11 @@ class FitTime:
 
     def part(self, share: float) -> FitTime:
         """Return the limit of a part that may take this share of the time that is left."""
-        return FitTime(time.monotonic() + share * self.left(), self.strict)
+        return FitTime(time.monotonic() + share * self.left(), self.strict, self.slack)
 
     def allows(self, seconds: float) -> bool:
         """Return whether something that takes this long can still be done."""
-        return not self.strict or seconds <= self.left()
+        return not self.strict or seconds <= self.left() + self.slack
 
 
 def readable_rows(
@@ -59,7 +66,8 @@ def readable_rows(
     order = np.random.default_rng([seed, 0xB1D]).permutation(n)
     sample: list[str] = []
     characters = 0
-    for row in order[:SAMPLE_TEXTS].tolist():
+    fewest, most = SAMPLE_TEXTS
+    for row in order[: min(most, max(fewest, n // 50))].tolist():
         sample.append(texts[row])
         characters += len(texts[row])
         if characters > SAMPLE_CHARACTERS:
@@ -71,3 +79,25 @@ def readable_rows(
     each = (time.monotonic() - started) / max(1, characters)
     fitting = int(n * min(1.0, seconds / max(1e-9, each * sum(map(len, texts)))))
     return np.sort(order[: max(fitting, min(n, MIN_TEXTS))])
+
+
+def texts_in_time(seconds: float, *, collect: float, fit: float, variants: int) -> int:
+    """Return how many validation texts can be fitted in a time.
+
+    Args:
+        seconds: The time.
+        collect: Seconds to collect the candidates of a text.
+        fit: Seconds to fit one variant to a text.
+        variants: How many there are. They are reduced before texts become too few.
+
+    Returns:
+        At least ``MIN_FITTED``.
+
+    Example:
+        >>> [texts_in_time(s, collect=0.01, fit=0.01, variants=4) for s in (100, 10, 4, 1)]
+        [2000, 300, 200, 128]
+    """
+    every = int(seconds / max(1e-9, collect + variants * fit))
+    if every < ENOUGH_FITTED:
+        every = min(ENOUGH_FITTED, int(seconds / max(1e-9, collect + fit)))
+    return max(MIN_FITTED, every)

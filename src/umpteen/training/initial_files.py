@@ -16,6 +16,7 @@ from umpteen.data.labels import LabelSet
 from umpteen.files import atomic_file, write_json
 from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig, save_model
+from umpteen.ranking.trained_examples import digest_texts
 from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.training.prepare import Prepared
 from umpteen.training.resolve import ResolvedConfig
@@ -77,6 +78,14 @@ def write_examples(folder: RunFolder, data: Prepared, settings: RunConfig) -> No
         for row, text in enumerate(texts):
             line = {"text": text, **_ids(chosen, row, data.dataset.labels), "split": name}
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def write_held_out(folder: RunFolder, data: Prepared, settings: RunConfig) -> None:
+    """Write digests of the validation texts: a run that starts from this one holds them out."""
+    if "validation" in data.dataset:
+        digests = digest_texts(data.dataset["validation"].texts(settings.data.text))
+        with atomic_file(folder.held_out) as temporary, temporary.open("wb") as out:
+            np.save(out, digests, allow_pickle=False)
 
 
 def _ids(split: Split, row: int, labels: LabelSet) -> dict[str, list[str]]:

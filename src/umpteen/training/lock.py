@@ -26,9 +26,6 @@ def training_lock(folder: RunFolder, ranks: Ranks, *, resume: bool) -> Iterator[
     Raises:
         RunError: If another training writes to the folder, or something is in the way.
     """
-    busy = RunError(
-        f"another training writes to {folder.path}; wait until it ends, or name another folder"
-    )
     with contextlib.ExitStack() as stack:
         problem = ""
         # Where there is nothing to resume, no folder is made either.
@@ -36,7 +33,7 @@ def training_lock(folder: RunFolder, ranks: Ranks, *, resume: bool) -> Iterator[
             try:
                 if not resume:
                     folder.require_empty()
-                stack.enter_context(exclusive_folder(folder.path, busy=busy))
+                stack.enter_context(exclusive_folder(folder.path, busy=folder.busy()))
                 if not resume:  # another training may have come and gone since
                     folder.require_empty()
             except (RunError, OSError) as error:

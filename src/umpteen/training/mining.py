@@ -9,9 +9,37 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.index.cluster_search import ClusterSearch
 from umpteen.index.exact import ExactIndex
+from umpteen.training.stage_log import QUIET, StageLog
 
 QUERIES_PER_BLOCK = 1 << 17
+CPU_BLOCK = 1 << 14
+"""Queries between two reports of progress on a CPU."""
+EXACT_PAIRS = 1 << 30
+"""Queries times labels up to which a CPU compares all of them: some 10 seconds on two cores."""
+MIN_CLUSTERED = 8192
+"""Labels below which clusters save nothing."""
+LABEL_CLUSTERS, MINING = "label clusters", "mining"
+"""Kinds of stages."""
+
+
+def is_clustered(search: str, n_queries: int, n_labels: int, *, cuda: bool) -> bool:
+    """Return whether hard negatives are searched within clusters of labels.
+
+    Args:
+        search: The setting ``batches.search``.
+        n_queries: N.
+        n_labels: L.
+        cuda: Whether the vectors are on a GPU, where ``auto`` compares everything.
+
+    Example:
+        >>> is_clustered("auto", 450_000, 300_000, cuda=False)
+        True
+    """
+    if search != "auto":
+        return search == "clusters"
+    return not cuda and n_labels >= MIN_CLUSTERED and n_queries * n_labels > EXACT_PAIRS
 
 
 def mine(
@@ -21,15 +49,18 @@ def mine(
     filters: NDArray[np.int64],
     kept: int,
     *,
-    first_pass: str | None = None,
-    queries_per_block: int = QUERIES_PER_BLOCK,
+    search: str = "auto",
+    seed: int = 0,
+    queries_per_block: int | None = None,
+    log: StageLog = QUIET,
 ) -> NDArray[np.int32]:
     """Search each query's nearest labels, leaving out its positives and its filter pairs.
 
     The pairs to leave out are made for one block of queries while the one before is searched; of
     all queries they would take 16 bytes for each positive. On a GPU the search goes in two passes
     without a second look: of labels whose scores a bfloat16 product cannot distinguish, one may
-    stand for another at the last places.
+    stand for another at the last places. On a CPU, above 2 ** 30 pairs of query and label, each
+    query is compared with the labels of the nearest clusters alone.
 
     Args:
         queries: (N, D) vectors.
@@ -37,8 +68,10 @@ def mine(
         targets: (N, L) the queries' positives.
         filters: (M, 2) pairs (query, label) that are no negatives either.
         kept: How many labels to keep for each query.
-        first_pass: See ``ExactIndex``; None for "bfloat16" on a GPU and none on a CPU.
+        search: The setting ``batches.search``.
+        seed: Of the clusters of labels, where labels are searched within clusters.
         queries_per_block: How many to search at once.
+        log: Receives progress.
 
     Returns:
         (N, kept) label rows, nearest first; -1 where there is none.
@@ -46,12 +79,16 @@ def mine(
     found = np.full((len(queries), kept), -1, np.int32)
     if not kept:
         return found
-    if first_pass is None and labels.is_cuda:
-        first_pass = "bfloat16"
-    index = ExactIndex.build(labels, first_pass=first_pass, recheck=False)
+    index = _index(labels, len(queries), search, seed, log)
+    if queries_per_block is None:
+        queries_per_block = QUERIES_PER_BLOCK if labels.is_cuda else CPU_BLOCK
     filters = filters[np.argsort(filters[:, 0], kind="stable")]
     starts = range(0, len(queries), queries_per_block)
-    with ThreadPoolExecutor(1) as helper:
+    what = f"Mining hard negatives of {len(queries):,} texts among {len(labels):,} labels"
+    with (
+        ThreadPoolExecutor(1) as helper,
+        log.stage(what, kind=MINING, announced=False) as progress,
+    ):
         made = [helper.submit(_own_pairs, targets, filters, 0, queries_per_block)]
         for start in starts:
             stop = start + queries_per_block
@@ -59,7 +96,20 @@ def mine(
             made.append(helper.submit(_own_pairs, targets, filters, stop, queries_per_block))
             top = index.search(queries[start:stop], kept, exclude=pairs)
             found[start:stop] = top.rows
+            progress(min(stop, len(queries)), len(queries))
     return found
+
+
+def _index(
+    labels: torch.Tensor, n_queries: int, search: str, seed: int, log: StageLog
+) -> ClusterSearch | ExactIndex:
+    if is_clustered(search, n_queries, len(labels), cuda=labels.is_cuda):
+        with log.stage(f"Clustering {len(labels):,} labels", kind=LABEL_CLUSTERS, announced=False):
+            return ClusterSearch(labels, seed=seed)
+    first_pass = search if search in ("bfloat16", "float8") else None
+    if search == "auto" and labels.is_cuda:
+        first_pass = "bfloat16"
+    return ExactIndex.build(labels, first_pass=first_pass, recheck=False)
 
 
 def _own_pairs(

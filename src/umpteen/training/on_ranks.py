@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,26 +53,27 @@ def shared_parameters(model: Model) -> list[torch.nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad and p is not model.label_vectors]
 
 
-def refresh_on_first(
+def refresh_on_ranks(
     refresh: Callable[[Model, int], Refreshed],
     ranks: Ranks,
     bank: EmbeddingBank | None = None,
 ) -> Callable[[Model, int], Refreshed]:
-    """Return a refresh that the first rank makes and all ranks use.
+    """Return a refresh that all ranks make together and use.
 
-    Each then fills its own bank again.
+    Each then fills its own bank again. The first rank gets the whole label table where labels have
+    no other vectors.
     """
     if ranks.world == 1:
         return refresh
 
     def everywhere(model: Model, epoch: int) -> Refreshed:
-        made = Refreshed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int32))
-        with whole_table(model, ranks):
-            if ranks.first:
-                made = refresh(model, epoch)
+        table = whole_table(model, ranks) if model.dual_head is None else contextlib.nullcontext()
+        with table:
+            made = refresh(model, epoch)
         if bank is not None:
             bank.vectors = None
-        return Refreshed(*ranks.arrays_from_first([made.order, made.bounds, made.negatives]))
+        order, bounds = ranks.arrays_from_first([made.order, made.bounds])
+        return Refreshed(order, bounds, made.negatives)
 
     return everywhere
 
@@ -123,6 +123,7 @@ def some_texts(tokens: Ragged, start: int, stop: int) -> Ragged:
     """Return the texts start .. stop - 1.
 
     Example:
+        >>> import numpy as np
         >>> found = some_texts(Ragged(np.array([7, 8, 9]), np.array([0, 1, 3])), 1, 2)
         >>> found.ids.tolist(), found.offsets.tolist()
         ([8, 9], [0, 2])

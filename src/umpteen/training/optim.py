@@ -9,7 +9,8 @@ from torch import nn
 
 from umpteen.compute.streaming.label_products import ApplyBlock, BlockGradient
 from umpteen.model.model import Model
-from umpteen.training.row_adamw import ROWS_AT_ONCE, RowAdamW
+from umpteen.training.row_adamw import RowAdamW
+from umpteen.training.row_optimizer import ROWS_AT_ONCE
 from umpteen.training.row_sgd import RowSGD
 
 

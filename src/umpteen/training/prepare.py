@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config.schema import RunConfig
-from umpteen.data.augment.graph import GraphOptions, throttled
+from umpteen.data.augment.graph import GraphOptions
 from umpteen.data.augment.rows import Augmented, augment
 from umpteen.data.augment.synonyms import replace_words
 from umpteen.data.dataset import Dataset, Propensity, Split, hold_out_validation
@@ -22,6 +23,7 @@ from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.data.tokens import TokenStore, tokenize
 from umpteen.errors import DataError
 from umpteen.training.mixup import KINDS
+from umpteen.training.stage_log import as_stage_log
 from umpteen.types import Log
 
 
@@ -50,7 +52,9 @@ def training_splits(dataset: Dataset, config: RunConfig) -> Dataset:
     splits = {name: dataset[name] for name in ("train", "validation") if name in dataset}
     if "train" not in splits:
         raise DataError("there is nothing to learn from: the data has no train split")
-    held = _hold_out(Dataset(dataset.labels, splits, dataset.propensity, dataset.name), config)
+    order = dataset.hold_out_order
+    both = Dataset(dataset.labels, splits, dataset.propensity, dataset.name, hold_out_order=order)
+    held = _hold_out(both, config)
     if held["train"].filtered_targets().nnz == 0:
         raise DataError("there is nothing to learn from: no training query has a label")
     return held
@@ -89,7 +93,8 @@ def _kept_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
     # The same draw over row numbers in the place of texts.
     numbers: Any = range(len(train))
     numbered = Split(numbers, train.targets, filters=train.filters)
-    held = _hold_out(Dataset(dataset.labels, {"train": numbered}), config)
+    order = dataset.hold_out_order
+    held = _hold_out(Dataset(dataset.labels, {"train": numbered}, hold_out_order=order), config)
     return np.array(held["train"].titles, dtype=np.int64)
 
 
@@ -124,10 +129,10 @@ def prepare(
     kept = tokens_in_chunks(tokenizer, config.data.max_tokens, config.data.chunks)
     train = augmented(dataset, config, log=log).split
 
-    def store(texts: list[str], what: str) -> TokenStore:
-        log(f"Tokenizing {len(texts):,} {what}")
-        progress = throttled(log, f"Tokenizing {what}", seconds=4.0)
-        made = tokenize(texts, tokenizer, max_tokens=kept, folder=cache, progress=progress)
+    def store(texts: Sequence[str], what: str) -> TokenStore:
+        said = f"Tokenizing {len(texts):,} {what}"
+        with as_stage_log(log).stage(said, kind="tokenize") as progress:
+            made = tokenize(texts, tokenizer, max_tokens=kept, folder=cache, progress=progress)
         if made.n_cut:
             log(
                 f"{made.n_cut:,} of {len(texts):,} {what} are longer than {kept} tokens; the "
@@ -170,23 +175,26 @@ def augmented(dataset: Dataset, config: RunConfig, *, log: Log = lambda text: No
     if part.method == "synonyms":
         log("Replacing words of training texts by synonyms")
         return _with_synonyms(train, part.word_share, config.seed)
-    found = augment(
-        train,
-        dataset.labels,
-        method=part.method,
-        rows=part.rows,
-        share=part.share,
-        order=part.order,
-        options=GraphOptions(
-            delta=part.delta,
-            max_positives=part.max_positives,
-            max_queries=part.max_queries,
-            walk_steps=part.walk_steps,
-            restart=part.restart,
-            seed=config.seed,
-        ),
-        progress=throttled(log, "label rows with targets"),
+    options = GraphOptions(
+        delta=part.delta,
+        max_positives=part.max_positives,
+        max_queries=part.max_queries,
+        walk_steps=part.walk_steps,
+        restart=part.restart,
+        seed=config.seed,
     )
+    said = "Computing targets of label texts"
+    with as_stage_log(log).stage(said, announced=False) as progress:
+        found = augment(
+            train,
+            dataset.labels,
+            method=part.method,
+            rows=part.rows,
+            share=part.share,
+            order=part.order,
+            options=options,
+            progress=progress,
+        )
     for sentence in found.sentences():
         log(sentence)
     return found

@@ -72,6 +72,8 @@ class Bar(Terminal):
 class Notebook(Silent):
     """A progress bar and the last log lines in the output of a notebook cell."""
 
+    shows_steps = True
+
     def __init__(self) -> None:
         from IPython.display import HTML, display
 

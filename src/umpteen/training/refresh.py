@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
+from umpteen.compute.precision import at_least_float32
 from umpteen.compute.threads import cpu_threads
 from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels, step_seed
@@ -20,9 +23,13 @@ from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest
 from umpteen.model.model import Model
 from umpteen.model.vectors import classifier_label_vectors, encode_texts
-from umpteen.training.mining import mine
+from umpteen.training.encode_on_ranks import encoded_on_ranks
+from umpteen.training.mining import is_clustered, mine
+from umpteen.training.stage_log import QUIET, StageLog
 
 FILES = ("order.npy", "bounds.npy", "negatives.npy")
+QUERIES, LABELS, CLUSTERS = "training texts", "label texts", "clusters"
+"""Kinds of stages."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,15 @@ class Refresher:
     precision: str
     tell_labels: Callable[[torch.Tensor], None] | None = None
     """Told the dual head's vectors of all labels, (L, D), which are its own from then on."""
-    first_pass: str | None = None
-    """Of the search for hard negatives; see ``mining.mine``."""
+    search: str = "auto"
+    """How hard negatives are searched: the setting ``batches.search``."""
     threads: int = 0
     """CPU threads of a refresh, which has long products, where steps may have fewer; 0 for those
     that are set when it begins."""
+    log: StageLog = QUIET
+    ranks: Ranks = ONE_RANK
+    """Who takes part: texts are encoded and queries searched in even shares. The first rank makes
+    the clusters; ``order`` and ``bounds`` of the others are empty."""
 
     def __call__(self, model: Model, epoch: int) -> Refreshed:
         """Encode everything, cluster the queries, search each query's nearest wrong labels."""
@@ -91,14 +102,18 @@ class Refresher:
         was_training = model.training
         model.eval()
         head = _query_head(model)
-        queries = encode_texts(model, self.queries, head, precision=self.precision)
+        queries = self._encode(model, self.queries, head, QUERIES)
         generator = torch.Generator().manual_seed(step_seed(self.seed, epoch, (3,)))
         # Clusters of one are random batches, made without a refresh; later epochs may join pairs.
         size = max(2, self.cluster_size(epoch))
         levels = cluster_levels(len(self.queries), size)
         # Clusters are of directions, also where scores are not: a long vector belongs nowhere else.
         alike = queries if model.normalize else torch.nn.functional.normalize(queries, dim=1)
-        order, bounds = balanced_clusters(alike, levels, generator=generator)
+        order = bounds = torch.empty(0, dtype=torch.int64)
+        what = f"Clustering {len(alike):,} training texts"
+        if self.ranks.first:
+            with self.log.stage(what, kind=CLUSTERS, announced=False):
+                order, bounds = balanced_clusters(alike, levels, generator=generator)
         del alike
         negatives = self._mine(model, queries, generator)
         model.train(was_training)
@@ -110,21 +125,63 @@ class Refresher:
         if not self.negatives_kept and self.tell_labels is None:
             return np.zeros((len(self.queries), 0), np.int32)
         if model.dual_head is not None:
-            labels = encode_texts(model, self.labels, model.dual, precision=self.precision)
+            labels = self._encode(model, self.labels, model.dual, LABELS)
         else:
-            own = classifier_label_vectors(model, self.labels, precision=self.precision)
-            labels = torch.nn.functional.normalize(_without_zeros(own, generator), dim=1)
-        found = mine(
-            queries,
-            labels,
-            self.targets,
-            self.filters,
-            self.negatives_kept,
-            first_pass=self.first_pass,
-        )
+            labels = self._classifier_labels(model, generator)
+        found = self._mine_share(queries, labels)
         if self.tell_labels is not None:
             self.tell_labels(labels)
         return found
+
+    def _encode(
+        self,
+        model: Model,
+        tokens: TokenStore,
+        head: Callable[[torch.Tensor], torch.Tensor],
+        what: str,
+    ) -> torch.Tensor:
+        said = f"Encoding {len(tokens):,} {what}"
+        with self.log.stage(said, kind=what, announced=False) as progress:
+            encode = partial(
+                encode_texts, model, head=head, precision=self.precision, progress=progress
+            )
+            return encoded_on_ranks(encode, tokens, self.ranks)
+
+    def _classifier_labels(self, model: Model, generator: torch.Generator) -> torch.Tensor:
+        """Return the first rank's vectors, which alone has the whole label table and the draws."""
+        if not self.ranks.first:
+            assert model.label_vectors is not None
+            like = at_least_float32(model.label_vectors.detach()[:0].to(model.log_scales.device))
+            return self.ranks.from_first(like.new_empty(len(self.labels), model.dim))
+        own = classifier_label_vectors(model, self.labels, precision=self.precision)
+        labels = torch.nn.functional.normalize(_without_zeros(own, generator), dim=1)
+        return self.ranks.from_first(labels)
+
+    def _mine_share(self, queries: torch.Tensor, labels: torch.Tensor) -> NDArray[np.int32]:
+        """Search the nearest labels of this rank's queries; return those of all queries."""
+        targets, filters, search = self.targets, self.filters, self.search
+        # All queries decide, not the share of a rank: the answer is the same on any number.
+        if is_clustered(search, len(queries), len(labels), cuda=labels.is_cuda):
+            search = "clusters"
+        elif search == "auto" and not labels.is_cuda:
+            search = "exact"
+        bounds = self.ranks.bounds(len(queries))
+        own = self.ranks.part(bounds)
+        if self.ranks.world > 1:
+            queries, targets = queries[own.start : own.stop], targets[own.start : own.stop]
+            filters = filters[(filters[:, 0] >= own.start) & (filters[:, 0] < own.stop)]
+            filters = filters - np.array([own.start, 0])
+        found = mine(
+            queries,
+            labels,
+            targets,
+            filters,
+            self.negatives_kept,
+            search=search,
+            seed=self.seed,
+            log=self.log,
+        )
+        return self.ranks.concatenate(torch.from_numpy(found), bounds).numpy()
 
 
 def _without_zeros(vectors: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

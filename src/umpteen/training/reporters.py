@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from umpteen.config.schema import RunConfig
+from umpteen.config.settings import read_preset, with_overrides
 from umpteen.errors import ConfigError
 from umpteen.escape import escape_controls
 from umpteen.extras import require
@@ -81,6 +84,30 @@ def named_reporter(name: str, run: Path) -> Reporter:
             "umpteen.training.reporters.Silent"
         )
     return reporter
+
+
+def reporters_of_settings(
+    preset: str | None, overrides: Sequence[str], config: RunConfig | None, run: Path
+) -> list[Reporter]:
+    """Return the reporters that the settings of a command name; never those of a run folder.
+
+    Args:
+        preset: A preset's name or file.
+        overrides: ``section.key=value`` strings.
+        config: The settings themselves, instead of both.
+        run: The run folder.
+
+    Raises:
+        ConfigError: If one cannot be imported or made.
+    """
+    if config is not None:
+        names: Any = config.train.reporters
+    else:
+        values = with_overrides({} if preset is None else read_preset(preset), overrides)
+        names = values.get("train", {}).get("reporters", ())
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"train.reporters must be a list of package.module:Name, not {names!r}")
+    return [named_reporter(name, run) for name in names]
 
 
 class StepLog(Silent):
@@ -172,6 +199,7 @@ class Terminal(Silent):
             console=self.console,
             transient=True,
         )
+        self.shows_steps = self.console.is_terminal
         self._task: Any = None
         self._n_epochs = 0
         self._loss = 0.0

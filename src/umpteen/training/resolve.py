@@ -103,6 +103,12 @@ def resolve_config(
     return ResolvedConfig(config, reasons, user_keys, minutes)
 
 
+def without_reporters(resolved: ResolvedConfig) -> ResolvedConfig:
+    """Return the settings as a run keeps them: without the classes that receive progress."""
+    train = dataclasses.replace(resolved.config.train, reporters=())
+    return dataclasses.replace(resolved, config=dataclasses.replace(resolved.config, train=train))
+
+
 def _ensemble_share(data: Dataset) -> float:
     """Return the ensemble's share of a time budget."""
     if "train" not in data:

@@ -67,6 +67,7 @@ def require_same_settings(
     elif config is None:
         config = load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
     given, own = _by_key(config), _by_key(run.config)
+    del given["train.reporters"]  # a run does not keep them
     if config.encoder.table == "auto":  # what it stands for depends on the machine
         del given["encoder.table"]
     if run.minutes is not None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from umpteen.training.row_adamw import pieces
+from umpteen.training.row_optimizer import RowOptimizer
 
 
-class RowSGD(torch.optim.Optimizer):
+class RowSGD(RowOptimizer):
     """Row-wise lazy SGD with momentum, for tables with sparse gradients.
 
     For each row r with a gradient g at step t, last touched at step u (0 at first):
@@ -55,30 +55,14 @@ class RowSGD(torch.optim.Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Update the rows that have gradients."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self.next_step(parameter)
-                    for rows, values in pieces(parameter.grad, unique=group["unique_rows"]):
-                        self.update(parameter, rows, values)
-
-    @torch.no_grad()
     def next_step(self, parameter: Tensor) -> None:
-        """Begin a parameter's next step; its gradient comes in pieces, by ``update``."""
+        """Begin a parameter's next step."""
         self._state(parameter)["step"] += 1
 
     @torch.no_grad()
     def update(self, parameter: Tensor, rows: Tensor, values: Tensor) -> None:
-        """Update some rows of the step begun last; each row at most once a step.
-
-        Args:
-            parameter: The table.
-            rows: (R,) int64; equal ones are neighbours with equal values, and count once.
-            values: (R, D) gradients.
-        """
-        group = next(g for g in self.param_groups if any(p is parameter for p in g["params"]))
+        """Update some rows of the step begun last."""
+        group = self._group(parameter)
         state = self._state(parameter)
         table, running, touched = parameter.detach(), state["momentum"], state["touched"]
         skipped = (state["step"] - touched[rows]).to(table.dtype).unsqueeze(1)  # (R, 1)
@@ -88,16 +72,6 @@ class RowSGD(torch.optim.Optimizer):
         running[rows] = moved
         touched[rows] = state["step"]
         table[rows] = current - group["lr"] * moved
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a state; torch would cast the counters to the table's type."""
-        super().load_state_dict(state_dict)
-        saved = (index for group in state_dict["param_groups"] for index in group["params"])
-        ours = (parameter for group in self.param_groups for parameter in group["params"])
-        for index, parameter in zip(saved, ours, strict=True):
-            for name, value in state_dict["state"].get(index, {}).items():
-                if isinstance(value, Tensor):
-                    self.state[parameter][name] = value.to(parameter.device, copy=True)
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:
         state = self.state[parameter]

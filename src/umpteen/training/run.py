@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from umpteen.compute.distributed.sharding import Ranks, start_ranks
 from umpteen.compute.precision import choose_device
@@ -17,23 +21,25 @@ from umpteen.files import disk_errors
 from umpteen.metrics import parse_all
 from umpteen.predictor import Predictor
 from umpteen.run_folder import RunFolder
+from umpteen.training.build_loop import BuildModel, build_untrained_model
 from umpteen.training.factories import build_losses
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
 from umpteen.training.lock import training_lock
-from umpteen.training.prepare import (
-    default_cache,
-    with_configured_propensity,
-)
-from umpteen.training.reporters import Reporter
-from umpteen.training.resolve import ResolvedConfig, resolve_config
+from umpteen.training.prepare import default_cache, with_configured_propensity
+from umpteen.training.reporters import Reporter, reporters_of_settings
+from umpteen.training.resolve import ResolvedConfig, resolve_config, without_reporters
 from umpteen.training.resume import read_resolved, require_same_settings
 from umpteen.training.session import Session
+from umpteen.training.stage_log import StageLog
 from umpteen.training.throughput import measure_throughput
-from umpteen.training.time_budget import TimeBudget
+from umpteen.training.time_budget import SLACK, TimeBudget
+from umpteen.training.warm_settings import resolve_warm
+from umpteen.training.warm_start import WarmStart, describe, require_origin, require_same_origin
+from umpteen.types import Log
 
 
 def train(
-    data: Dataset,
+    data: Dataset | Callable[[], Dataset],
     *,
     out: str | Path,
     preset: str | None = None,
@@ -47,118 +53,121 @@ def train(
     ranks: Ranks | None = None,
     minutes: float | None = None,
     started: float | None = None,
+    log: StageLog | None = None,
+    from_run: str | Path | None = None,
+    changes: bool = True,
 ) -> Predictor:
-    """Train a model and write a run folder.
-
-    In a process that torchrun started, train with the others of its job: all of them must make the
-    same call and see the same files. The first one writes and reports.
+    """Train, write a run folder, return its best model; ``umpteen.train`` says more.
 
     Args:
-        data: The data; only its train and validation splits are read. Where it has no validation
-            split, a part of train is held out.
+        data: The data, or a function that reads it; train and validation splits are used.
         out: The run folder to make, or with ``resume`` to continue.
-        preset: A preset's name or a TOML file. Left out, rules choose the settings by the data
-            (see ``config/default_rules.py``).
+        preset: A preset's name or a TOML file; left out, rules choose the settings by the data.
         overrides: ``section.key=value`` strings laid over the preset.
-        dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
-            preset and its propensity constants are taken.
+        dataset: A public data set: its settings and propensity constants are taken.
         config: The settings themselves, instead of preset, overrides and dataset.
         device: ``auto``, ``cpu`` or ``cuda``.
-        resume: Continue the run in ``out`` from its newest checkpoint, with its own settings.
-            Settings that are given as well must agree with them.
+        resume: Continue the run in ``out``; settings that are given must agree with its own.
         reporters: Told of progress.
         cache: Where token stores are kept; by default the user's cache folder.
         ranks: From ``start_ranks``, where the caller has started them.
-        minutes: A budget for everything: a short trial measures the time of a step, as many
-            epochs or steps are trained as fit, and the ensemble is fitted in what is left.
+        minutes: A budget for everything, the ensemble included; see ``TimeBudget``.
         started: When the budget began, in ``time.monotonic``; now, by default.
-
-    Returns:
-        A predictor with the best model by validation (the last one without validation).
-
-    Raises:
-        ConfigError: If a setting is wrong, or differs from that of a run to resume.
-        RunError: If ``out`` is in the way, or cannot be resumed.
-        NotWritten: If the disk is full; the run can be resumed.
-        TrainingStopped: If the loss is no longer finite, or memory ran out.
-        RankLost: If another rank of the job has ended.
+        log: Receives progress lines and the times of stages, in the place of the reporters.
+        from_run: A run to start from.
+        changes: Whether labels and examples that were added to that run are trained on.
     """
     started = time.monotonic() if started is None else started
     folder = RunFolder(out)
     ranks = start_ranks(choose_device(device)) if ranks is None else ranks
+    given = GivenSettings(preset, overrides, dataset, config, minutes)
     if ranks.json_from_first(bool(ranks.restarts) and folder.config.is_file()):
         # torchrun repeats the command it was given; what the first try began is continued.
-        resume, config, preset, overrides, dataset = True, None, None, (), None
-        minutes = None
+        resume, given, from_run = True, GivenSettings(), None
+    place: dict[str, Any] = {"device": device, "reporters": reporters, "ranks": ranks}
+    place["cache"] = Path(cache) if cache else default_cache()
     with (
         training_lock(folder, ranks, resume=resume),
         disk_errors(folder.path, advice="continue with --resume"),
+        log or StageLog(_log_to(reporters if ranks.first else ())) as log,
     ):
+        read, origin = _read(data, log), (from_run, changes)
         return _train(
-            folder,
-            data,
-            preset=preset,
-            overrides=overrides,
-            dataset=dataset,
-            config=config,
-            device=device,
-            resume=resume,
-            reporters=reporters,
-            cache=Path(cache) if cache else default_cache(),
-            ranks=ranks,
-            minutes=minutes,
-            started=started,
+            folder, read, given, resume=resume, log=log, started=started, origin=origin, **place
         )
+
+
+@dataclass(frozen=True)
+class GivenSettings:
+    """What the caller of ``train`` gives of the settings."""
+
+    preset: str | None = None
+    overrides: Sequence[str] = ()
+    dataset: str | None = None
+    config: RunConfig | None = None
+    minutes: float | None = None
+
+
+def _resolve(
+    folder: RunFolder,
+    data: Dataset,
+    given: GivenSettings,
+    from_run: str | Path | None,
+    *,
+    resume: bool,
+    log: Log,
+) -> ResolvedConfig:
+    """Return the settings of a run: those of its folder, or from what is given and the data."""
+    if resume:
+        resolved = read_resolved(folder)
+        require_same_settings(folder, resolved, **vars(given))
+        require_same_origin(folder, from_run)
+        return without_reporters(resolved)
+    resolve = resolve_config
+    if from_run is not None:
+        resolve = partial(resolve_warm, require_origin(from_run))
+    resolved = resolve(data, **vars(given))
+    for line in resolved.reasons:
+        log(line)
+    return without_reporters(resolved)
 
 
 def _train(
     folder: RunFolder,
     data: Dataset,
+    given: GivenSettings,
     *,
-    preset: str | None,
-    overrides: Sequence[str],
-    dataset: str | None,
-    config: RunConfig | None,
     device: str,
     resume: bool,
     reporters: Sequence[Reporter],
+    log: StageLog,
     cache: Path,
     ranks: Ranks,
-    minutes: float | None,
     started: float,
+    origin: tuple[str | Path | None, bool],
 ) -> Predictor:
-    log = _log_to(reporters if ranks.first else ())
-    if resume:
-        resolved = read_resolved(folder)
-        require_same_settings(
-            folder,
-            resolved,
-            preset=preset,
-            overrides=overrides,
-            dataset=dataset,
-            config=config,
-            minutes=minutes,
-        )
-        minutes = None  # its epochs are settled
-    else:
-        resolved = resolve_config(
-            data,
-            preset=preset,
-            overrides=overrides,
-            dataset=dataset,
-            minutes=minutes,
-            config=config,
-        )
-        for line in resolved.reasons:
-            log(line)
+    if ranks.first:
+        named = reporters_of_settings(given.preset, given.overrides, given.config, folder.path)
+        reporters = [*reporters, *named]
+        log.also(_log_to(named))
+    resolved = _resolve(folder, data, given, origin[0], resume=resume, log=log)
+    minutes = None if resume else given.minutes  # the epochs of a run are settled
     _require_known_names(resolved.config, ranks, minutes=minutes)
     data = with_configured_propensity(data, resolved.config)
+    warm_start, data = _taken_over(
+        folder, data, resolved.config, ranks, log, None if resume else origin
+    )
     budget = None if minutes is None else TimeBudget(minutes, started)
     if budget is not None and "train.epochs" not in resolved.user_keys:
-        resolved = _fit_to_budget(resolved, data, budget, device=device, cache=cache, log=log)
+        build = build_untrained_model if warm_start is None else warm_start.build_model
+        resolved = _fit_to_budget(
+            resolved, data, budget, device=device, cache=cache, log=log, build=build
+        )
     settings = resolved.config
-    session = Session(folder, settings, device=device, reporters=list(reporters), ranks=ranks)
-    session.resolved = resolved
+    session = Session(
+        folder, settings, device=device, reporters=list(reporters), ranks=ranks, log=log
+    )
+    session.resolved, session.warm_start = resolved, warm_start
     if budget is not None and "train.epochs" not in resolved.user_keys:
         session.deadline = budget.steps_deadline(settings)
     try:
@@ -169,23 +178,77 @@ def _train(
         raise
     trained = time.monotonic()
     session.train()
+    last_step = time.monotonic()
     if ranks.first:
-        own_seconds = "ensemble.seconds" in resolved.user_keys
-        fit_ensemble_of_run(
-            folder,
-            data,
-            session.settings,
-            device=device,
-            log=session.log,
-            cache=cache,
-            until=None if budget is None or own_seconds else budget.until,
-            training_seconds=time.monotonic() - trained,
-        )
+        took = last_step - trained
+        _fit_ensemble(session, data, budget, device=device, cache=cache, training_seconds=took)
+        if warm_start is not None:
+            warm_start.changes.retire(folder, data.labels)
+    if budget is not None:
+        log(budget.used(trained - started, last_step - started, why_early=session.why_no_longer()))
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 
 
-def _log_to(reporters: Sequence[Reporter]) -> Callable[[str], None]:
+def _read(data: Dataset | Callable[[], Dataset], log: StageLog) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    with log.stage("Reading the data", kind="read", announced=False):
+        return data()
+
+
+def _fit_ensemble(
+    session: Session,
+    data: Dataset,
+    budget: TimeBudget | None,
+    *,
+    device: str,
+    cache: Path,
+    training_seconds: float,
+) -> None:
+    """Fit the ensemble, in what a budget leaves for it."""
+    own_seconds = "ensemble.seconds" in session.resolved.user_keys
+    fit_ensemble_of_run(
+        session.folder,
+        data,
+        session.settings,
+        device=device,
+        log=session.log,
+        cache=cache,
+        until=None if budget is None or own_seconds else budget.until,
+        slack=0.0 if budget is None else SLACK * budget.seconds,
+        training_seconds=training_seconds,
+    )
+
+
+def _taken_over(
+    folder: RunFolder,
+    data: Dataset,
+    settings: RunConfig,
+    ranks: Ranks,
+    log: Log,
+    new: tuple[str | Path | None, bool] | None,
+) -> tuple[WarmStart | None, Dataset]:
+    """Return what a run takes over from another one, and the data with its changes.
+
+    ``new`` is the other run and whether its changes count; None for a run that is resumed.
+    """
+    from_run, changes = new or (None, False)
+    if ranks.first and from_run is not None:
+        WarmStart.begin(folder, RunFolder(from_run), data, changes=changes)
+    elif ranks.first and new is not None:  # a start that was killed may have left one
+        shutil.rmtree(folder.origin, ignore_errors=True)
+    ranks.wait()
+    warm_start = WarmStart.of(folder)
+    if warm_start is None:
+        return None, data
+    data = warm_start.changes.applied(data, settings.data.text)
+    if from_run is not None:
+        describe(warm_start, data, log)
+    return warm_start, data
+
+
+def _log_to(reporters: Sequence[Reporter]) -> Log:
     def log(text: str) -> None:
         for reporter in reporters:
             reporter.log(text)
@@ -200,11 +263,18 @@ def _fit_to_budget(
     *,
     device: str,
     cache: Path,
-    log: Callable[[str], None],
+    log: StageLog,
+    build: BuildModel,
 ) -> ResolvedConfig:
     """Return the settings with as many epochs as fit the minutes since the start."""
     throughput = measure_throughput(
-        data, resolved.config, device=device, cache=cache, seconds=budget.trial_seconds, log=log
+        data,
+        resolved.config,
+        device=device,
+        cache=cache,
+        seconds=budget.trial_seconds,
+        log=log,
+        build=build,
     )
     fitted = resolved.within(throughput, minutes=budget.minutes, spent=budget.spent())
     log(fitted.reasons[-1])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from pathlib import Path
 
@@ -37,7 +40,10 @@ from umpteen.training.prepare import (
 from umpteen.training.reporters import Reporter, Silent, StepLog
 from umpteen.training.resolve import ResolvedConfig
 from umpteen.training.selection import Selection
+from umpteen.training.stage_log import QUIET, StageLog
 from umpteen.training.time_budget import StepsDeadline
+from umpteen.training.warm_start import WarmStart
+from umpteen.types import Progress
 
 
 class Session:
@@ -51,6 +57,7 @@ class Session:
         device: str,
         reporters: list[Reporter],
         ranks: Ranks = ONE_RANK,
+        log: StageLog = QUIET,
     ) -> None:
         self.folder = folder
         self.settings = settings
@@ -60,15 +67,13 @@ class Session:
         self.precision = choose_precision(settings.train.precision, self.device)
         self.ranks = ranks
         self.reporters = reporters if reporters and ranks.first else [Silent()]
+        self.log = log
         self.resolved = ResolvedConfig(settings)
         """The settings with how they came about."""
+        self.warm_start: WarmStart | None = None
+        """What is taken over from another run, where training starts from one."""
         self.deadline: StepsDeadline | None = None
         """When steps should be done, where there is a time budget."""
-
-    def log(self, text: str) -> None:
-        """Send a progress line to every reporter."""
-        for reporter in self.reporters:
-            reporter.log(text)
 
     # -- setting up ---------------------------------------------------------------------------
 
@@ -89,7 +94,9 @@ class Session:
             # First, so that a kill from here on can be resumed.
             if self.ranks.first:
                 initial_files.write_config(self.folder, self.resolved, data, device=self.device)
-            model, tokenizer = build_untrained_model(settings, dataset)
+            build = self.warm_start.build_model if self.warm_start else build_untrained_model
+            with self.log.stage("Building the model", announced=False):
+                model, tokenizer = build(settings, dataset)
         with self.ranks.first_goes_first():  # the others find its tokens in the cache
             self.data = prepare(dataset, settings, tokenizer, cache=cache, log=self.log)
         self._require_same_data()
@@ -143,6 +150,7 @@ class Session:
             precision=self.precision,
             first_epoch=self.first_epochs[stage],
             ranks=self.ranks,
+            log=self.log,
         )
 
     def _begun(self) -> bool:
@@ -153,17 +161,22 @@ class Session:
 
     def _write_start(self, data: Dataset) -> None:
         """Label vectors from texts, then everything a resume needs, before the first step."""
-        self._start_labels(self.settings)
-        with whole_table(self.model, self.ranks):
-            if self.ranks.first:
-                self._write_files(data)
-        self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
+        with self.log.stage("Computing the first label vectors", announced=False):
+            self._start_labels(self.settings)
+            if self.warm_start is not None:
+                self.warm_start.known_vectors_(self.model, self.ranks)
+        with self.log.stage("Writing the run folder", announced=False):
+            with whole_table(self.model, self.ranks):
+                if self.ranks.first:
+                    self._write_files(data)
+            self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
 
     def _write_files(self, data: Dataset) -> None:
         # Counts of the user's whole train split: what was held out still says how frequent.
         self.folder.write_labels(data.labels, data.label_counts)
         initial_files.write_untrained(self.folder, self.model, self.data, self.text_config)
         initial_files.write_examples(self.folder, self.data, self.settings)
+        initial_files.write_held_out(self.folder, self.data, self.settings)
         self._write_config()
 
     def _write_config(self) -> None:
@@ -188,6 +201,18 @@ class Session:
             init_at_random_(self.model, seed=seed, ranks=self.ranks)
         else:
             self.model.label_vectors.data.zero_()
+
+    @contextlib.contextmanager
+    def _known_vectors_kept(self) -> Iterator[None]:
+        """Keep the vectors of labels that another run has trained, while others are started."""
+        table = self.model.label_vectors
+        if self.warm_start is None or not self.warm_start.trained or table is None:
+            yield
+            return
+        rows = self.warm_start.known_rows(self.ranks).to(table.device)
+        kept = table.data[rows].clone()
+        yield
+        table.data[rows] = kept
 
     # -- training -----------------------------------------------------------------------------
 
@@ -227,6 +252,15 @@ class Session:
             best = max(at.history, key=lambda entry: entry["value"])
             self.log(f"Best model: epoch {best['epoch']}")
 
+    def why_no_longer(self) -> str:
+        """Return why a finished run trained no longer, for a run with time left."""
+        epoch, n_epochs = self.loop.position.epoch, self.first_epochs[-1]
+        if epoch < n_epochs:
+            return f"validation did not improve after epoch {epoch} of {n_epochs}"
+        if self.settings.train.max_steps:
+            return f"all {self.settings.train.max_steps:,} planned steps are taken"
+        return f"all {n_epochs} epochs are trained"
+
     def _next_stage(self) -> None:
         """Start the second stage; depends on the model alone, so that resuming gives the same."""
         at = self.loop.position
@@ -235,7 +269,8 @@ class Session:
         self.loop.refreshed = None
         at.stage, at.epoch, at.batch, at.refresh_epoch = stage, self.loop.first_epoch, 0, -1
         if "label_init" in self.settings.stage2.get("model", {}):
-            self._start_labels(self.stages[stage])
+            with self._known_vectors_kept():
+                self._start_labels(self.stages[stage])
         self.log(f"Stage {stage + 1}: {self.stages[stage].train.epochs} epochs")
 
     def _take_steps(self) -> None:
@@ -243,10 +278,15 @@ class Session:
         if self.selection.patience_over(at):
             return
         available = torch.get_num_threads()
-        with interrupts() as interrupted, cpu_threads(self._threads()):
+        with (
+            interrupts() as interrupted,
+            cpu_threads(self._threads()),
+            self._steps_stage() as progress,
+        ):
             saved, cost = time.monotonic(), 0.0
             for tick in self.loop.ticks():
                 self._report(tick.finished)
+                progress(at.step, self.loop.last_step())
                 self._keep_to_budget(epoch_done=tick.epoch_done)
                 if tick.epoch_done:
                     with cpu_threads(self.settings.train.threads or available):
@@ -268,6 +308,12 @@ class Session:
                     raise KeyboardInterrupt
                 if finished:
                     return
+
+    def _steps_stage(self) -> AbstractContextManager[Progress]:
+        """Return the stage of steps; it has no lines where a bar shows them."""
+        if any(getattr(reporter, "shows_steps", False) for reporter in self.reporters):
+            return contextlib.nullcontext(lambda done, total: None)
+        return self.log.stage("Training, steps", announced=False)
 
     def _keep_to_budget(self, *, epoch_done: bool) -> None:
         """End earlier than planned where steps turn out slower than those of the trial."""
@@ -315,14 +361,17 @@ class Session:
             )
         if self.ranks.first:
             self.step_log.flush()
-        self.checkpoints.save(self.loop)
+        with self.log.stage("Writing a checkpoint", announced=False):
+            self.checkpoints.save(self.loop)
 
     def _epoch_done(self) -> None:
         at = self.loop.position
         if not self.selection.due(at):
             return
-        with whole_table(self.model, self.ranks):
-            result = self.selection.epoch_done(at) if self.ranks.first else None
+        with self.log.stage("Validating", kind="validation", announced=False):
+            encoded = self.selection.encode(self.ranks)
+            with whole_table(self.model, self.ranks):
+                result = self.selection.epoch_done(at, encoded) if self.ranks.first else None
         at.history[:] = self.ranks.json_from_first(at.history)
         if result is not None:
             metrics, best = result

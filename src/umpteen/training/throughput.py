@@ -1,7 +1,7 @@
-"""How long steps, refreshes and validations take, by a short trial.
+"""How long steps, refreshes and validations take, by a short trial on some texts and labels.
 
-The trial takes real steps on some of the texts, with a model that is thrown away; nothing is
-written but the tokens, which the run itself will use.
+The trial takes real steps with a model that is thrown away; nothing is written but the tokens,
+which the run itself will use. Each stage is timed on a sample and scaled by its growth law.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from umpteen.compute.precision import choose_device, choose_precision
 from umpteen.compute.threads import cpu_threads
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
-from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.data.tokens import TokenStore
-from umpteen.evaluation import evaluate
+from umpteen.index.exact import ExactIndex
 from umpteen.model.model import Model, place_model
-from umpteen.model.storage import TextConfig
-from umpteen.model.vectors import label_search_vectors
-from umpteen.predictor import Predictor
-from umpteen.training.build_loop import build_loop, build_untrained_model
+from umpteen.training.build_loop import (
+    BuildModel,
+    build_loop,
+    build_refresher,
+    build_untrained_model,
+)
 from umpteen.training.loop import Loop
 from umpteen.training.prepare import Prepared, prepare, training_splits
-from umpteen.types import Log
+from umpteen.training.refresh_cost import SampledRefresh, sampled_refresh
+from umpteen.training.selection import validated_rows
+from umpteen.training.stage_log import QUIET, StageLog
 
 WARM_STEPS = 3
 MAX_STEPS = 30
@@ -37,7 +40,9 @@ MAX_SECONDS = 15.0
 TRIAL_SHARE = 0.1
 """Of a time budget, for the trial's steps."""
 SAMPLE = 4000
-"""Texts that the trial is made on; times of a refresh are extrapolated from them."""
+"""Texts that the trial is made on."""
+SEARCHED = 256, 1 << 14
+"""Queries and labels that the time of a validation's search is measured on."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +72,10 @@ def measure_throughput(
     device: str,
     cache: Path,
     seconds: float = np.inf,
-    log: Log = lambda text: None,
+    log: StageLog = QUIET,
+    build: BuildModel = build_untrained_model,
 ) -> Throughput:
-    """Take some steps and validate once.
+    """Take some steps, refresh a sample and search a sample.
 
     Args:
         data: The data.
@@ -77,15 +83,17 @@ def measure_throughput(
         device: ``auto``, ``cpu`` or ``cuda``.
         cache: Where token stores are kept.
         seconds: Time for the trial's steps.
-        log: Called with progress lines.
+        log: Receives progress.
+        build: Makes the model and its tokenizer from settings and data.
 
     Returns:
-        The throughput on all texts.
+        The throughput on all texts and labels.
     """
     place = choose_device(device)
     precision = choose_precision(config.train.precision, place)
     dataset = training_splits(data, config)
-    model, tokenizer = build_untrained_model(config, dataset)
+    with log.stage("Building the model", announced=False):
+        model, tokenizer = build(config, dataset)
     prepared = prepare(dataset, config, tokenizer, cache=cache, log=log)
     on_host = config.train.label_device == "host"
     model = place_model(model, place, labels_on_host=on_host)
@@ -98,21 +106,43 @@ def measure_throughput(
         keep_refresh=lambda refreshed, epoch: None,
         precision=precision,
     )
-    log(f"Measuring the time of a step on {len(sampled.queries):,} texts")
     available = torch.get_num_threads()
     frugal = max(1, available // 2) if config.encoder.is_frugal else available
-    with cpu_threads(config.train.threads or frugal):
-        if loop.refresh is not None and len(sampled.queries) < n_texts:
-            loop.refresh(model, 0)  # what the first one loads and compiles would be multiplied
-        step, steps, refresh = _steps(loop, place, min(MAX_SECONDS, seconds))
+    what = f"Measuring the time of a step on {len(sampled.queries):,} texts"
+    with log.stage(what), cpu_threads(config.train.threads or frugal):
+        refresh = _sampled_refresh(config, sampled, model, precision, n_texts, loop)
+        step, steps, first_refresh = _steps(loop, place, min(MAX_SECONDS, seconds))
     scale = n_texts / len(sampled.queries)
+    refresh_seconds = first_refresh * scale if refresh is None else refresh.seconds
     validation = 0.0
     if prepared.validation is not None:
-        started = time.perf_counter()
+        labels = 0.0 if refresh is None else refresh.label_seconds
+        n = len(validated_rows(len(prepared.validation), model.n_labels, place))
         with cpu_threads(config.train.threads or available):
-            _validate(model, prepared, config, precision)
-        validation = time.perf_counter() - started
-    return Throughput(step, math.ceil(steps * scale), refresh * scale, validation)
+            validation = labels + n * _search_seconds(model)
+    return Throughput(step, math.ceil(steps * scale), refresh_seconds, validation)
+
+
+def _sampled_refresh(
+    config: RunConfig,
+    sampled: Prepared,
+    model: Model,
+    precision: str,
+    n_texts: int,
+    loop: Loop,
+) -> SampledRefresh | None:
+    """Refresh a sample and let the loop use it; None where the loop refreshes by itself.
+
+    An embedding bank needs the vectors of all labels.
+    """
+    if loop.refresh is None or loop.bank is not None:
+        return None
+    targets = sampled.train.filtered_targets()
+    refresher = build_refresher(config, sampled, targets, precision)
+    assert refresher is not None
+    found = sampled_refresh(refresher, model, n_queries=n_texts)
+    loop.refresh = lambda model, epoch: found.refreshed
+    return found
 
 
 def _sample(data: Prepared, size: int) -> Prepared:
@@ -156,16 +186,23 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _validate(model: Model, data: Prepared, config: RunConfig, precision: str) -> None:
-    model.eval()
-    vectors = label_search_vectors(model, data.labels, precision=precision)
-    kept = tokens_in_chunks(data.tokenizer, config.data.max_tokens, config.data.chunks)
-    labels = data.dataset.labels
-    text_config = TextConfig(config.data.text, kept, labels.fingerprint)
-    counts = data.dataset.label_counts
-    predictor = Predictor(
-        model, data.tokenizer, text_config, labels, vectors, counts, low_memory=True
-    )
-    evaluate(
-        predictor, data.dataset, split="validation", metrics=["nDCG@5"], tokens=data.validation
-    )
+def _search_seconds(model: Model) -> float:
+    """Return the time in which all labels are searched for one text, with every head.
+
+    Vectors are drawn: the time of a product does not depend on what is in it. The combined head
+    has twice the columns, and the two others together have as many.
+    """
+    device = model.log_scales.device
+    n_queries, n_labels = SEARCHED[0], min(SEARCHED[1], model.n_labels)
+    width = model.dim * len(model.heads)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randn(n_labels, width, generator=generator).to(device)
+    queries = torch.randn(n_queries, width, generator=generator).to(device)
+    index = ExactIndex.build(labels)
+    index.search(queries[:8], min(100, n_labels))
+    _wait(device)
+    started = time.perf_counter()
+    index.search(queries, min(100, n_labels))
+    _wait(device)
+    seconds = (time.perf_counter() - started) / n_queries
+    return seconds * len(model.heads) * model.n_labels / n_labels

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from umpteen.config.schema import RunConfig
 from umpteen.training.throughput import TRIAL_SHARE, Throughput
 
-ROOM = 0.9
+ROOM = 0.95
 """Of a budget that is planned for; the rest is for saving and for a machine that is not alone."""
+SLACK = 0.05
+"""Of a budget, by which a fold or a variant of the ensemble may end later than planned."""
+EARLY = 0.9
+"""Of a budget, below which a run says why it took no longer."""
 FEW_EPOCHS = 3
 """Below this many epochs, steps are counted instead: whole epochs would leave much time over."""
 FOLDS_PLANNED = 2
@@ -21,6 +25,8 @@ FOLD_SHARE = 0.8
 """Time of a fold's model, as a share of the run's own: it has fewer texts."""
 MIN_STEPS = 20
 """Steps that are taken before the time of a step is relied on."""
+VALIDATION_SHARE = 0.25
+"""Of the time of steps, for validations; where they take longer, epochs are skipped."""
 TOLERANCE = 0.03
 """Share of a budget by which steps may be predicted to end late before they are reduced."""
 
@@ -59,6 +65,22 @@ class TimeBudget:
         """Return the seconds since the start."""
         return time.monotonic() - self.started
 
+    def used(self, trained_from: float, trained_until: float, *, why_early: str) -> str:
+        """Return a sentence about the time a run took.
+
+        Args:
+            trained_from: Seconds from the start to the first step.
+            trained_until: Seconds from the start to the last step.
+            why_early: Why there was no more to do.
+        """
+        spent = self.spent()
+        line = (
+            f"Used {spent:.0f} of {self.seconds:.0f} s: {trained_from:.0f} s before the first step,"
+            f" {trained_until - trained_from:.0f} s of training, "
+            f"{spent - trained_until:.0f} s for the ensemble"
+        )
+        return line if spent >= EARLY * self.seconds else f"{line}. Ended early: {why_early}"
+
 
 def within_budget(
     config: RunConfig,
@@ -83,6 +105,8 @@ def within_budget(
     Returns:
         Settings whose learning rates come down to zero within the budget.
     """
+    if "validation.every_epochs" not in user_keys:
+        config = _spaced_validations(config, throughput)
     fits_ensemble = config.ensemble.enabled != "off"
     left = max(0.0, ROOM * 60 * minutes - spent)
     aside = config.ensemble.seconds if fits_ensemble else 0.0
@@ -108,6 +132,16 @@ def within_budget(
         f"gone, and up to {aside:.0f} s are for the ensemble"
     )
     return limited, reason
+
+
+def _spaced_validations(config: RunConfig, throughput: Throughput) -> RunConfig:
+    """Return the settings with as many epochs between validations as keep to their share."""
+    epoch = VALIDATION_SHARE * throughput.steps * throughput.step
+    every = math.ceil(throughput.validation / max(epoch, 1e-9))
+    if every <= config.validation.every_epochs:
+        return config
+    part = dataclasses.replace(config.validation, every_epochs=min(every, config.train.epochs))
+    return dataclasses.replace(config, validation=part)
 
 
 def _limited(config: RunConfig, throughput: Throughput, seconds: float) -> RunConfig:

@@ -8,6 +8,8 @@ from umpteen.compute.distributed import gradient_sums
 from umpteen.compute.distributed.gradient_sums import sum_gradients_
 from umpteen.compute.distributed.sharding import Ranks
 
+pytestmark = pytest.mark.processes
+
 SHAPES = [(5, 3), (), (7,), (0, 4), (2, 2, 2)]
 
 

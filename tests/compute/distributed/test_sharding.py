@@ -12,6 +12,8 @@ from rank_children import on_ranks, said
 from umpteen.compute.distributed.sharding import Ranks, even_bounds, start_ranks
 from umpteen.errors import ConfigError, RankLost
 
+pytestmark = pytest.mark.processes
+
 # -- one process --------------------------------------------------------------------------------
 
 

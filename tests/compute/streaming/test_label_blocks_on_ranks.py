@@ -14,7 +14,7 @@ from umpteen.objectives.reductions import OneOfPositives, mean_of_positives, one
 from umpteen.objectives.softmax import Softmax
 from umpteen.types import Positives
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 SEED = 3
 FORWARDS = (1.0, 0.3, 0.0)
 
@@ -152,7 +152,7 @@ def all_of_it(ranks, folder):
     wrong_number_of_vectors(ranks, folder)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [3])
 def test_ranks_that_share_the_labels_have_loss_and_gradients_of_one(world, tmp_path):
     """Every objective and reduction, both directions, filters, odd sizes, float64."""
     codes = on_ranks(__file__, "all_of_it", world, tmp_path)

@@ -10,7 +10,6 @@ from umpteen.ranking.lexical.device_topk import DeviceMatrix
 from umpteen.ranking.lexical.sparse_topk import (
     inverted_index,
     look_up,
-    nearest_texts,
     product,
     prune_postings,
     top_k_of_rows,
@@ -107,7 +106,7 @@ def test_nearest_texts_are_by_cosine(device):
     ours, others = abs(uneven(11, 8)), abs(sparse(17, 8))
     index = inverted_index(others)
     stored = index if device == "host" else DeviceMatrix.of(index, device)
-    rows, scores = nearest_texts(ours, stored, 4)
+    rows, scores = top_k_of_rows(product(ours, stored), 4)
     expected = expected_top((ours @ others.T).toarray(), 4)
     np.testing.assert_array_equal(torch.as_tensor(rows).cpu(), expected[0])
     np.testing.assert_allclose(torch.as_tensor(scores).cpu(), expected[1], rtol=1e-5)

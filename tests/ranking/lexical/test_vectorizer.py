@@ -74,6 +74,19 @@ def test_vectors_equal_a_plain_count(at_once, monkeypatch):
     assert any(isinstance(feature, tuple) for row in found for feature in row)
 
 
+@pytest.mark.parametrize("at_once", [2, 8192])
+def test_reading_once_gives_the_same_as_fit_and_transform(at_once, monkeypatch):
+    monkeypatch.setattr(token_module, "TEXTS_AT_ONCE", at_once)
+    vectorizer, raw = Vectorizer.fit_transform(TEXTS)
+    apart = Vectorizer.fit(TEXTS)
+    assert vectorizer.fingerprint == apart.fingerprint
+    assert len(vectorizer.pairs)
+    expected = apart.transform_raw(TEXTS)
+    np.testing.assert_array_equal(raw.toarray(), expected.toarray())
+    np.testing.assert_array_equal(vectorizer.cut(raw).toarray(), apart.transform(TEXTS).toarray())
+    assert Vectorizer.fit_transform([])[1].shape == (0, 0)
+
+
 def test_vectors_equal_those_of_scikit_learn():
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -5,6 +5,17 @@ and the positives' scores. So the loss of all labels is one pass over blocks tha
 summaries; its gradient with respect to those few numbers is ordinary differentiation; and a second
 pass computes each block's scores again and pushes the numbers' gradients through it. Ranks that
 hold a part of the labels each exchange the summaries and the positives' scores, and nothing else.
+
+With precision bf16, and for bfloat16 labels on a GPU anyway, the factors of the products (queries,
+labels, and the gradient by scores) are rounded to bfloat16, and all sums stay float32. Rounding
+moves a factor by at most 2^-9 of itself, and the D errors of a score are independent: for unit
+vectors a cosine is off by about 0.002 / sqrt(D), 1e-4 at D = 768, where a score rounded to bfloat16
+would be off by 0.004. A gradient has relative errors of some 2^-9 = 0.2% from its own factors, and
+what scores that are off by e bring: a factor exp(e).
+
+A block has memory / (bytes of a number * (10 B + 3 D)) labels, or more where the objective's
+``summary`` says how to do with fewer copies. Inputs, their gradients and the P positives' scores
+come on top.
 """
 
 from __future__ import annotations
@@ -63,13 +74,6 @@ def streamed_loss(
     ``scores = scale * queries @ labels.T`` with -inf at the ignored pairs, and has its gradients.
     Scores are float32 at least. Out of memory halves the block and does the pass again.
 
-    With ``precision="bf16"``, and for bfloat16 labels on a GPU anyway, the factors of the products
-    (queries, labels, and the gradient by scores) are rounded to bfloat16, and all sums stay
-    float32. Rounding moves a factor by at most 2^-9 of itself, and the D errors of a score are
-    independent: for unit vectors a cosine is off by about 0.002 / sqrt(D), 1e-4 at D = 768, where
-    a score rounded to bfloat16 would be off by 0.004. A gradient has relative errors of some
-    2^-9 = 0.2% from its own factors, and what scores that are off by e bring: a factor exp(e).
-
     With ``shards`` each rank gives the labels it holds and all else in whole, the same on every
     rank. The loss is that of all labels, on every rank; the gradients are those by this rank's
     labels, and for queries and scale this rank's part of them: their sum over ranks is the whole
@@ -79,31 +83,24 @@ def streamed_loss(
         objective: An ``objectives.base.Objective``.
         reduction: How a row's positives are weighed; a random one draws as it would for the whole.
         queries: (B, D).
-        labels: (L, D), whatever made them; gradients arrive in the same type.
-        positives: Pairs (query, label) over all labels; as NumPy arrays they cost no wait for the
-            device, as tensors on one they do.
+        labels: (L, D); gradients arrive in the same type.
+        positives: Pairs (query, label) over all labels; NumPy arrays do not wait for the device.
         scale: A multiplier of the scores, one over the temperature; may need a gradient.
         ignored: (M, 2) pairs (query, label) that count neither way, or None.
-        forward: Weight of queries choosing among labels; labels choosing among queries have the
-            rest. Seen from labels a block is whole, so that direction costs no further pass.
+        forward: Weight of queries choosing among labels; labels among queries have the rest.
         block_size: Labels at once; from the memory if None.
-        memory_bytes: What a block may take, 512 MiB on a CPU and 1.5 GiB on a GPU if None: it has
-            memory / (bytes of a number * (10 B + 3 D)) labels, or more where the objective's
-            ``summary`` says how to do with fewer copies. Inputs, their gradients and the P
-            positives' scores come on top.
+        memory_bytes: What a block may take, 512 MiB on a CPU and 1.5 GiB on a GPU if None.
         shards: Which labels each rank holds, where there are several.
         precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``; or
             ``fp8``, which is bf16 but for the scores of objectives with a named summary, from
             queries to labels, where D is a multiple of 16: see ``label_fp8`` for the errors.
-        fresh: The labels that get a gradient, where the others are constants; ``labels`` itself
-            then gets none, and no gradient of its size is made.
+        fresh: The labels that get a gradient, where the others are constants.
 
     Returns:
         A scalar; it can be differentiated once.
 
     Raises:
-        LabelMismatch: If a pair names a label or a query that is not there, or a rank's vectors
-            are not those of its labels.
+        LabelMismatch: If a pair names no label or query, or a rank's vectors are of other labels.
         UmpteenError: If not even one label at a time fits the memory.
     """
     scaled, stream = _prepare(

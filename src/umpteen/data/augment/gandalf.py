@@ -9,12 +9,11 @@ from umpteen.data.augment.graph import (
     Counts,
     Dropped,
     GraphOptions,
-    Progress,
     stack,
     thresholded,
     with_own,
 )
-from umpteen.types import RowIndices
+from umpteen.types import Progress, RowIndices
 
 DELTA = 0.1
 

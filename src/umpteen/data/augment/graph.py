@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,10 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from umpteen.types import RowIndices
+from umpteen.types import Progress, RowIndices
 
-Progress = Callable[[int, int], None]
-"""Told how many label rows are done, and of how many."""
 BLOCK_WORK = 1 << 25
 """Pairs of labels that are counted at once; a block takes some ten bytes for each."""
 
@@ -192,19 +189,6 @@ def stack(blocks: list[sp.csr_matrix], n_labels: int) -> sp.csr_matrix:
     if not blocks:
         return sp.csr_matrix((0, n_labels), dtype=np.float32)
     return sp.csr_matrix(sp.vstack(blocks, format="csr"))
-
-
-def throttled(log: Callable[[str], None], what: str, *, seconds: float = 10.0) -> Progress:
-    """Return a function that receives progress and logs it every few seconds."""
-    last = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= seconds:
-            last = time.monotonic()
-            log(f"{what}: {done:,} of {total:,}")
-
-    return progress
 
 
 def _ones(targets: sp.csr_matrix) -> sp.csr_matrix:

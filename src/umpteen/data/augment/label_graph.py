@@ -7,7 +7,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.data.augment import gandalf
-from umpteen.data.augment.graph import GraphOptions, Progress
+from umpteen.data.augment.graph import GraphOptions
+from umpteen.types import Progress
 
 
 def strongest_neighbours(

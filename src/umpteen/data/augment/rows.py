@@ -13,12 +13,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.data.augment import AUGMENTATIONS
-from umpteen.data.augment.graph import Dropped, GraphOptions, LabelTargets, Progress
+from umpteen.data.augment.graph import Dropped, GraphOptions, LabelTargets
 from umpteen.data.dataset import Split
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 from umpteen.registry import resolve
-from umpteen.types import RowIndices
+from umpteen.types import Progress, RowIndices
 
 KEPT = ("added", "only", "sampled")
 ORDERS = ("random", "tail")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.augment.graph import Dropped, GraphOptions, Progress
-from umpteen.types import RowIndices
+from umpteen.data.augment.graph import Dropped, GraphOptions
+from umpteen.types import Progress, RowIndices
 
 
 def label_targets(

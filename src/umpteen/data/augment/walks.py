@@ -8,12 +8,11 @@ import scipy.sparse as sp
 from umpteen.data.augment.graph import (
     Dropped,
     GraphOptions,
-    Progress,
     stack,
     thresholded,
     with_own,
 )
-from umpteen.types import RowIndices
+from umpteen.types import Progress, RowIndices
 
 DELTA = 0.1
 BLOCK_VISITS = 1 << 24

@@ -68,6 +68,10 @@ class ArrowTable:
                 number += 1
                 yield number, dict(zip(wanted, row, strict=True))
 
+    def first_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows from the first on, from batches that are made again."""
+        return (record for _, record in self.rows())
+
     def _checked(self, wanted: list[str]) -> Iterator[Any]:
         try:
             for batch in self._batches(wanted):

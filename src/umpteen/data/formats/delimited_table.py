@@ -86,6 +86,12 @@ class DelimitedTable:
                         line=number,
                     )
 
+    def first_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the head that are whole."""
+        rows = self.head[1:] if self._header else self.head
+        same = [row for row in rows if len(row) == len(self.columns)]
+        return [dict(zip(self.columns, row, strict=True)) for row in same]
+
     def _next(self, reader: Any, number: int) -> list[str] | None:
         try:
             row: list[str] | None = next(reader, None)
@@ -111,7 +117,7 @@ def find_delimiter(head: list[str], options: TableOptions, default: str) -> str:
         options: May name columns.
         default: What the suffix of the file stands for.
     """
-    named = {options.label_column, options.id_column}
+    named = {options.label_column, options.id_column, *options.label_columns}
     named |= {name.partition("=")[2] or name for name in options.text_columns}
     best, best_score = default, (-1, -1.0, False, -1)
     for mark in dict.fromkeys((default, *DELIMITERS)):

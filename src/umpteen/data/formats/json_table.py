@@ -33,6 +33,7 @@ class JsonTable:
         if len(head) == 1 and _holds_columns(head[0][1]):
             self.unit, head = "row", _rows_of_columns(head[0][1])
         self._records = chain(head, records)
+        self._head = [record for _, record in head]
         self.columns = list(dict.fromkeys(name for _, record in head for name in record))
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Record]]:
@@ -49,6 +50,10 @@ class JsonTable:
                 yield number, record
             else:
                 yield number, {name: record[name] for name in columns if name in record}
+
+    def first_rows(self) -> list[Record]:
+        """Return the objects of the head."""
+        return self._head
 
 
 def is_array(path: Path) -> bool:

@@ -145,9 +145,9 @@ def read_labels(
 class Queries:
     """The queries of one split before the number of labels is known."""
 
-    titles: list[str]
-    contents: list[str] | None
-    ids: list[str] | None
+    titles: Sequence[str]
+    contents: Sequence[str] | None
+    ids: Sequence[str] | None
     targets: TargetRows
 
     def split(self, name: str, folder: Path, labels: LabelSet) -> Split:

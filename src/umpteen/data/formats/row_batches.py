@@ -7,7 +7,7 @@ but parquet from standard input. Nothing is kept but one batch and the head of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class RowReader:
         columns: The columns of text and id that were chosen.
         others: The other columns, in the order of the file.
         note: How the file is read; empty where no other reading is possible.
+        table: The file; its rows can be read once.
     """
 
     def __init__(self, table: Table, format: str, options: TableOptions) -> None:
@@ -64,8 +65,8 @@ class RowReader:
         self.columns: Columns = pick_columns(table, options, need_labels=False)
         read = {*self.columns.title, *self.columns.content, self.columns.id}
         self.others = [name for name in dict.fromkeys(table.columns) if name not in read]
-        self._table = table
-        said = [*table.notes, self.columns.describe()]
+        self.table = table
+        said = [*table.notes, replace(self.columns, labels=None).describe()]
         guessed = table.notes or self.columns.guessed
         self.note = f"{shown(table.path)}: {'; '.join(said)}" if guessed else ""
 
@@ -83,7 +84,7 @@ class RowReader:
         wanted = list(dict.fromkeys([*chosen.title, *chosen.content, *self.others]))
         if chosen.id is not None:
             wanted.append(chosen.id)
-        rows = islice(self._table.rows(wanted), start, None)
+        rows = islice(self.table.rows(wanted), start, None)
         while block := list(islice(rows, size)):
             yield self._batch(block)
 
@@ -97,7 +98,7 @@ class RowReader:
                 if chosen.id is not None:
                     ids.append(take_id(record, chosen.id))
             except DataError as error:
-                place: dict[str, Any] = {self._table.unit: number}
+                place: dict[str, Any] = {self.table.unit: number}
                 raise DataError(str(error), path=shown(self.path), **place) from error
         return RowBatch(
             [number for number, _ in block],
@@ -121,6 +122,10 @@ class LineTable:
     def rows(self, columns: Any = None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield line number and text of each line."""
         return ((number, {"text": line}) for number, line in read_lines(self.path))
+
+    def first_rows(self) -> list[dict[str, Any]]:
+        """Return nothing: lines have one column."""
+        return []
 
 
 def open_rows(

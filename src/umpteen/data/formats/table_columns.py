@@ -83,7 +83,7 @@ def choose_columns(
         DataError: With the columns found, if a column is missing.
     """
     labels = _choose_labels(names, options, need_labels)
-    query_id = _named(names, options.id_column, "--id-column") if options.id_column else None
+    query_id = find_column(names, options.id_column, "--id-column") if options.id_column else None
     if query_id is None:
         query_id = _first(names, ID_NAMES)
     relevance = _first(names, (RELEVANCE,)) if labels is not None else None
@@ -118,7 +118,7 @@ def known_table(names: Sequence[str]) -> bool:
 
 def _choose_labels(names: Sequence[str], options: TableOptions, needed: bool) -> str | None:
     if options.label_column is not None:
-        return _named(names, options.label_column, "--label-column")
+        return find_column(names, options.label_column, "--label-column")
     found = _first(names, LABEL_NAMES)
     if found is None and needed:
         raise DataError(
@@ -135,9 +135,9 @@ def _given_texts(
     for word in given:
         field, equals, name = word.partition("=")
         if equals and field in fields and word not in names:
-            fields[field].append(_named(names, name, "--text-column"))
+            fields[field].append(find_column(names, name, "--text-column"))
         else:
-            fields["title"].append(_named(names, word, "--text-column"))
+            fields["title"].append(find_column(names, word, "--text-column"))
     if not fields["title"]:
         # A content alone is the text.
         return tuple(fields["content"]), ()
@@ -177,7 +177,12 @@ def _first(names: Sequence[str], known: Iterable[str]) -> str | None:
     return None
 
 
-def _named(names: Sequence[str], wanted: str, option: str) -> str:
+def find_column(names: Sequence[str], wanted: str, option: str) -> str:
+    """Return a column that the user named, with the same case or, if it is the only one, another.
+
+    Raises:
+        DataError: With the columns found, if there is none.
+    """
     if wanted in names:
         return wanted
     alike = [name for name in names if name.lower() == wanted.lower()]

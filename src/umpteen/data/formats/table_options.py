@@ -50,6 +50,8 @@ class TableOptions:
     """A file with the labels and their texts (SKOS, or Annif's TSV or CSV), for any format."""
     language: str | None = None
     """Of the label texts, where the vocabulary has several."""
+    label_columns: tuple[str, ...] = ()
+    """Columns of 0 and 1, one for each label, instead of a label column."""
 
     def __post_init__(self) -> None:
         if isinstance(self.text_columns, str):
@@ -75,10 +77,23 @@ class TableOptions:
         """Return the command line's names of the options that are set."""
         named = {
             "--text-column": bool(self.text_columns),
-            "--label-column": self.label_column is not None,
+            "--label-column": self.label_column is not None or bool(self.label_columns),
             "--id-column": self.id_column is not None,
             "--separator": self.separator is not None,
             "--delimiter": self.delimiter is not None,
             "--no-header": not self.header,
         }
         return [name for name, is_set in named.items() if is_set]
+
+
+def one_or_several(names: str | Sequence[str] | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return ``label_column`` and ``label_columns`` of one name, several or none.
+
+    Example:
+        >>> one_or_several("tags"), one_or_several(["tags"]), one_or_several(["red", "blue"])
+        (('tags', ()), ('tags', ()), (None, ('red', 'blue')))
+    """
+    if names is None or isinstance(names, str):
+        return names, ()
+    given = tuple(names)
+    return (None, given) if len(given) > 1 else (next(iter(given), None), ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from umpteen.data.formats.lines import kind
 from umpteen.data.formats.records import LabelNames, Queries, as_id
 from umpteen.data.formats.table_columns import Columns
 from umpteen.data.formats.targets import TargetRows, Unit
+from umpteen.data.string_column import StringColumn
 from umpteen.errors import DataError
 
 Record = dict[str, Any]
@@ -31,6 +32,9 @@ class Table(Protocol):
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[NumberedRow]:
         """Yield number and values of each row; a field that is not there may be left out."""
 
+    def first_rows(self) -> Iterable[Record]:
+        """Return some of the first rows; ``rows`` yields them too."""
+
 
 class SplitRows:
     """The rows of one split while its table is read.
@@ -46,9 +50,7 @@ class SplitRows:
         self._columns = columns
         self._names = names
         self._targets = TargetRows(table.path, unit=table.unit, column=columns.labels)
-        self._titles: list[str] = []
-        self._contents: list[str] = []
-        self._ids: list[str] = []
+        self._titles, self._contents, self._ids = StringColumn(), StringColumn(), StringColumn()
         self._relevances: list[Any] = []
         self._numbers = array("q")
 
@@ -98,8 +100,9 @@ class SplitRows:
         waiting = zip(self._numbers, self.cells, self._relevances, strict=True)
         for number, cell, relevance in waiting:
             self._add(number, cell, relevance, separator)
-        contents = self._contents if any(self._contents) else None
-        return Queries(self._titles, contents, self._ids or None, self._targets)
+        contents = self._contents.finish() if self._contents.has_text else None
+        ids = self._ids.finish() if self._columns.id is not None else None
+        return Queries(self._titles.finish(), contents, ids, self._targets)
 
     def _add(self, number: int, cell: Any, relevance: Any, separator: str | None) -> None:
         column, values = self._columns.labels, None

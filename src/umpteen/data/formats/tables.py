@@ -9,6 +9,11 @@ from pathlib import Path
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
+from umpteen.data.formats.indicator_columns import (
+    IndicatorTable,
+    indicator_labels,
+    with_label_columns,
+)
 from umpteen.data.formats.lines import shown
 from umpteen.data.formats.records import Fields, LabelNames, Queries, read_labels
 from umpteen.data.formats.separator_choice import Separator, choose_separator
@@ -62,8 +67,9 @@ def read_splits(
         labels: The label set, if it is given; otherwise ids in order of first appearance.
         options: What the user says about columns and separators.
     """
+    tables = with_label_columns(tables, options)
     chosen = {name: pick_columns(table, options) for name, table in tables.items()}
-    names = LabelNames(labels)
+    names = LabelNames(indicator_labels(tables.values()) if labels is None else labels)
     rows = {name: SplitRows(table, chosen[name], names) for name, table in tables.items()}
     waiting = False
     for each in rows.values():
@@ -77,6 +83,7 @@ def read_splits(
     for name, table in tables.items():
         reading = (table.notes, chosen[name])
         said = table.notes or chosen[name].guessed or (before is None and separator.ambiguous)
+        said = said or (isinstance(table, IndicatorTable) and table.guessed)
         if said and reading != before:
             notes.append(_describe(table, chosen[name], separator, queries[name], names))
         before = reading
@@ -137,6 +144,8 @@ def _describe(
 ) -> str:
     """Return how a table was read, with its first rows."""
     said = [*table.notes, columns.describe(), separator.describe()]
+    if isinstance(table, IndicatorTable):
+        said = [*table.notes, replace(columns, labels=None).describe(), table.reading]
     lines = [f"{shown(table.path)}: {'; '.join(said)}"]
     ids = names.label_set().ids
     texts = zip(queries.titles, queries.contents or [""] * len(queries.titles), strict=True)

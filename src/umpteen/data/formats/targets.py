@@ -127,6 +127,9 @@ class TargetRows:
 
     def _without_repeats(self, matrix: sp.csr_matrix) -> sp.csr_matrix:
         """Keep each label of a row once, with its largest relevance; count the others."""
+        matrix.sort_indices()
+        if matrix.has_canonical_format:  # almost always, and then without arrays of its size
+            return matrix
         rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         order = np.lexsort((-matrix.data, matrix.indices, rows))
         rows, columns, data = rows[order], matrix.indices[order], matrix.data[order]

@@ -75,6 +75,7 @@ class LexicalRanker:
         label_texts: Sequence[str],
         *,
         vectorizer: Vectorizer | None = None,
+        raw: sp.csr_matrix | None = None,
         filters: NDArray[np.int64] | None = None,
         config: LexicalConfig = LexicalConfig(),  # noqa: B008 - frozen
         seed: int = 0,
@@ -93,6 +94,7 @@ class LexicalRanker:
             targets: (N, L) positives.
             label_texts: L texts.
             vectorizer: A fitted vectorizer; None fits one on texts and label texts.
+            raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
             filters: (M, 2) pairs (text, label) that are neither positive nor negative.
             config: Hyperparameters.
             seed: Seed of the order in which hard negatives are mined.
@@ -106,20 +108,34 @@ class LexicalRanker:
         until = time.monotonic() + seconds
         if vectorizer is None:
             vectorizer = Vectorizer.fit([*texts, *label_texts])
-        queries = vectorizer.transform(texts)
+        queries = vectorizer.cut(vectorizer.transform_raw(texts) if raw is None else raw)
         labels = vectorizer.transform(label_texts)
         first = initial_weights(queries, targets, labels, config.max_weights)
         weights = train_weights(queries, targets, first, filters, config, seed, device, until, log)
         kept = np.abs(weights.data) >= config.min_weight
         weights.data = round_to_half(np.where(kept, weights.data, 0.0))
         weights.eliminate_zeros()
+        limit = config.postings_limit(len(label_texts))
+        return cls.of_weights(vectorizer, weights, limit), queries
+
+    @classmethod
+    def of_weights(
+        cls, vectorizer: Vectorizer, weights: sp.csr_matrix, limit: int | None
+    ) -> LexicalRanker:
+        """Make a ranker of the weights (L, V) of labels.
+
+        Args:
+            vectorizer: Of the terms.
+            weights: In half precision, as they are saved.
+            limit: Labels of a term that retrieve candidates; None for all.
+        """
         by_term = sp.csr_matrix(weights.T)
-        pruned = prune_postings(by_term, config.postings_limit(len(label_texts)))
+        pruned = prune_postings(by_term, limit)
         residual = None
         if pruned.nnz < by_term.nnz:
             residual = by_term - pruned
             residual.eliminate_zeros()
-        return cls(vectorizer, pruned, residual), queries
+        return cls(vectorizer, pruned, residual)
 
     def save(self, folder: Path) -> None:
         """Write vectorizer and weights into an existing folder."""

@@ -52,6 +52,7 @@ class OneVsRest:
         label_texts: Sequence[str],
         *,
         vectorizer: Vectorizer | None = None,
+        raw: sp.csr_matrix | None = None,
         filters: NDArray[np.int64] | None = None,
         config: OneVsRestConfig = OneVsRestConfig(),  # noqa: B008 - frozen
         seed: int = 0,
@@ -66,6 +67,7 @@ class OneVsRest:
             targets: (N, L) positives.
             label_texts: L texts; they only contribute to the vocabulary.
             vectorizer: A fitted vectorizer; None fits one on texts and label texts.
+            raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
             filters: (M, 2) pairs (text, label) that are neither positive nor negative.
             config: Hyperparameters.
             seed: Seed of the order of texts.
@@ -93,7 +95,7 @@ class OneVsRest:
         empty = sp.csr_matrix((0, targets.shape[1]), dtype=np.float32)
         made = cls(vectorizer, empty, chars, config.max_terms)
         weights = train_one_vs_rest(
-            made.transform(texts),
+            made.transform(texts, raw),
             targets,
             filters=filters,
             config=config,

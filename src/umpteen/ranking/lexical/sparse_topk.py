@@ -140,22 +140,6 @@ def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any
     return found
 
 
-def nearest_texts(
-    queries: sp.csr_matrix, stored: sp.csr_matrix | DeviceMatrix, k: int
-) -> tuple[Any, Any]:
-    """Find the k nearest stored texts by cosine of tf-idf vectors.
-
-    Args:
-        queries: (B, V) rows of length one.
-        stored: (V, M) from ``inverted_index``, on the host or a device.
-        k: How many.
-
-    Returns:
-        As ``top_k_of_rows``; texts without a common term are never found.
-    """
-    return top_k_of_rows(product(queries, stored), k)
-
-
 def inverted_index(text_matrix: sp.csr_matrix, max_postings: int | None = None) -> sp.csr_matrix:
     """Transpose (M, V) tf-idf rows to (V, M), keeping the largest values of each term."""
     return prune_postings(sp.csr_matrix(text_matrix.T), max_postings)

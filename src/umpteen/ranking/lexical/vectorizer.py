@@ -82,6 +82,24 @@ class Vectorizer:
         Returns:
             The vectorizer.
         """
+        return cls._fit(texts, min_texts, max_pairs, pairs, max_terms)[0]
+
+    @classmethod
+    def fit_transform(cls, texts: Sequence[str]) -> tuple[Vectorizer, sp.csr_matrix]:
+        """Return ``fit`` with its defaults and its ``transform_raw``; texts are read once."""
+        made, rows, columns = cls._fit(texts)
+        return made, made._weighted(rows, columns, len(texts))
+
+    @classmethod
+    def _fit(
+        cls,
+        texts: Sequence[str],
+        min_texts: int = 2,
+        max_pairs: int = 1 << 20,
+        pairs: bool | None = None,
+        max_terms: int = MAX_TERMS,
+    ) -> tuple[Vectorizer, NDArray[np.int64], NDArray[np.int64]]:
+        """Return the vectorizer, and the text and the column of every token."""
         found, flat, rows = _number_words(texts)
         matrix = count_terms(rows, flat, (len(texts), len(found)))
         texts_with = np.bincount(matrix.indices, minlength=len(found))
@@ -93,11 +111,12 @@ class Vectorizer:
         if pairs is None:
             pairs = len(flat) <= LONG_TEXT * max(1, len(texts))
         keys, with_pair = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        columns = column[flat]
         if pairs:
-            keys, with_pair = _frequent_pairs(rows, column[flat], len(words), min_texts, max_pairs)
+            keys, with_pair = _frequent_pairs(rows, columns, len(words), min_texts, max_pairs)
         in_texts = np.concatenate([texts_with[kept], with_pair])
         idf = np.log((1 + len(texts)) / (1 + in_texts)) + 1
-        return cls(words, keys, idf.astype(np.float32), max_terms)
+        return cls(words, keys, idf.astype(np.float32), max_terms), rows, columns
 
     def transform(self, texts: Sequence[str]) -> sp.csr_matrix:
         """Return (B, V) rows of length one; the row of a text without known words is empty."""
@@ -124,7 +143,10 @@ class Vectorizer:
         known = self.ids
         flat = np.array([known.get(token, _UNKNOWN) for token in tokens], np.int64)
         rows = np.cumsum(flat == _END)
-        n = int(rows[-1]) if len(rows) else 0
+        return self._weighted(rows, flat, int(rows[-1]) if len(rows) else 0)
+
+    def _weighted(self, rows: NDArray[np.int64], flat: NDArray[np.int64], n: int) -> sp.csr_matrix:
+        """Return (n, V) values of tokens; those below 0 are no words of the vocabulary."""
         is_word = flat >= 0
         pair_rows, places = self._pair_columns(rows, flat, is_word)
         rows, columns = rows[is_word], flat[is_word]
@@ -139,8 +161,7 @@ class Vectorizer:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         if not len(self.pairs):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        # An END between two words keeps them from being neighbours.
-        both = np.flatnonzero(is_word[1:] & is_word[:-1])
+        both = np.flatnonzero(is_word[1:] & is_word[:-1] & (rows[1:] == rows[:-1]))
         keys = flat[both] * len(self.words) + flat[both + 1]
         places = np.searchsorted(self.pairs, keys)
         hits = self.pairs[np.minimum(places, len(self.pairs) - 1)] == keys

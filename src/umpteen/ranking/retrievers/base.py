@@ -43,6 +43,8 @@ class FitContext:
     """Whether lexical scorers are wanted."""
     terms: sp.csr_matrix | None = None
     """(N, V) tf-idf rows of the texts, set by the retriever that makes them."""
+    raw_terms: sp.csr_matrix | None = None
+    """The same, neither cut nor scaled to length one."""
     fitted: dict[str, Retriever] = field(default_factory=dict)
     """The retrievers before this one in ``RETRIEVERS``, by name."""
     until: float = math.inf

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import asdict
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import scipy.sparse as sp
 import torch
@@ -56,13 +57,13 @@ class _VotingRetriever(Retriever):
         near, config = self.nearest_once(queries, snapshot), self.config
         device = queries.vectors.device
 
-        k, temperature = config.neighbours, config.temperature
+        settings: dict[str, Any] = asdict(config)
 
         def compute() -> sp.csr_matrix | SparseRows | DeviceScores:
             examples, n = snapshot.examples, snapshot.n_labels
             if device.type == "cpu":
-                return examples.votes(near, n, neighbours=k, temperature=temperature)
-            return examples.votes_on(device, near, n, neighbours=k, temperature=temperature)
+                return examples.votes(near, n, **settings)
+            return examples.votes_on(device, near, n, **settings)
 
         return queries.once(f"votes of {self.name}, {config}", compute, snapshot=snapshot)
 

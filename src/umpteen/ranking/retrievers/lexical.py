@@ -55,7 +55,8 @@ class LexicalRetriever(Retriever):
         """Learn the weights of terms, where lexical scorers are wanted."""
         if not context.lexical:
             return None
-        vectorizer = Vectorizer.fit([*context.texts, *context.label_texts])
+        vectorizer, raw = Vectorizer.fit_transform([*context.texts, *context.label_texts])
+        context.raw_terms = raw[: len(context.texts)]
         suits = OneVsRestConfig().suits(vectorizer.size, context.targets)
         share = 1.0 - ONE_VS_REST_SHARE if suits else 1.0
         ranker, context.terms = LexicalRanker.fit(
@@ -63,6 +64,7 @@ class LexicalRetriever(Retriever):
             context.targets,
             context.label_texts,
             vectorizer=vectorizer,
+            raw=context.raw_terms,
             filters=context.filters,
             seed=context.seed,
             device=context.device,
@@ -161,6 +163,7 @@ class OneVsRestRetriever(Retriever):
             context.targets,
             context.label_texts,
             vectorizer=ranker.ranker.vectorizer,
+            raw=context.raw_terms,
             filters=context.filters,
             seed=context.seed,
             device=context.device,

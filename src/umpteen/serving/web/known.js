@@ -9,6 +9,7 @@ export const SCORERS = {
   knn: "similar examples",
   lexical: "words",
   frequency: "how frequent the label is",
+  reranker: "text and label together",
 };
 
 let loaded = null;

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from umpteen.metrics.f1 import MacroF1
 from umpteen.metrics.hits import find_hits
-from umpteen.metrics.macro_f1 import MacroF1
 from umpteen.types import TopK
 
 

@@ -1,0 +1,113 @@
+"""Bulk prediction of parquet files: one process, and Ray with two workers.
+
+    python -m bench serving bulk RUN PLACE [--rows 200000] [--workers 2] [--head combined]
+
+PLACE gets the texts (the run's examples, each with a number) and the predictions; it is removed in
+the end. Reports rows per second of wall time, loading included, the highest memory of a process,
+and whether all answers are equal. Without Ray the one process is measured alone.
+"""
+
+import argparse
+import itertools
+import json
+import resource
+import shutil
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from bench.common import options
+from bench.common.results import facts, print_facts, save
+from bench.common.tables import print_rows
+from bench.common.timing import Stopwatch
+from umpteen.arrow_predictions import ArrowPredictor, plan_parts, predict_part
+from umpteen.extras import installed
+
+GROUP = 10_000
+
+
+def write_texts(run: Path, place: Path, n_rows: int) -> None:
+    lines = (run / "examples.jsonl").read_text("utf-8").split("\n")
+    texts = [json.loads(line)["text"] for line in lines if line]
+    place.mkdir(parents=True)
+    schema = pa.schema([("number", pa.int64()), ("text", pa.string())])
+    with parquet.ParquetWriter(place / "texts.parquet", schema) as writer:
+        for start in range(0, n_rows, GROUP):
+            numbers = list(range(start, min(start + GROUP, n_rows)))
+            own = [f"{texts[n % len(texts)]} {n}" for n in numbers]
+            writer.write_table(pa.table([numbers, own], schema=schema))
+
+
+def workers_peak() -> float:
+    """The most memory that a Ray worker of this process has had, in MiB."""
+    found = [0.0]
+    for each in psutil.Process().children(recursive=True):
+        status = Path(f"/proc/{each.pid}/status")
+        if status.exists() and "MapWorker" in " ".join(each.cmdline()):
+            lines = status.read_text().splitlines()
+            found += [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")]
+    return max(found)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    options.add_run(parser)
+    parser.add_argument("place", type=Path)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--head", default="combined")
+    options.add_out(parser)
+
+
+def one_process(given, asked) -> dict:
+    out, peaks = given.place / "one", []
+    with Stopwatch() as watch:
+        parts = plan_parts(
+            given.run, [given.place / "texts"], out, options=asked, rows_per_part=GROUP
+        )
+        predictor = ArrowPredictor(given.run, device="cpu", **asked)
+        for part in parts:
+            predict_part(predictor, part, out)
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    grown = peaks[-1] - peaks[len(peaks) // 4]
+    return {"how": "one process", "rows/s": given.rows / watch.wall, "CPU s": watch.cpu,
+            "peak MiB": peaks[-1], "grown MiB": grown}  # fmt: skip
+
+
+def with_ray(given, asked) -> dict:
+    import ray
+
+    from umpteen.ray import predict_files
+
+    ray.init(num_cpus=given.workers, include_dashboard=False, log_to_driver=False)
+    with Stopwatch() as watch:
+        texts, out = given.place / "texts", given.place / "ray"
+        predict_files(given.run, texts, out, workers=given.workers, rows_per_part=GROUP, **asked)
+    row = {"how": f"Ray, {given.workers} workers", "rows/s": given.rows / watch.wall,
+           "peak MiB": workers_peak()}  # fmt: skip
+    ray.shutdown()
+    return row
+
+
+def equal(one: Path, other: Path) -> bool:
+    files = [sorted(place.glob("part-*")) for place in (one, other)]
+    pairs = itertools.zip_longest(*files)
+    return all(parquet.read_table(a).equals(parquet.read_table(b)) for a, b in pairs)
+
+
+def main(given: argparse.Namespace) -> None:
+    about = {"rows": given.rows, "head": given.head, **facts("cpu")}
+    print_facts(about)
+    asked = {"k": 10, "head": given.head}
+    try:
+        write_texts(Path(given.run), given.place / "texts", given.rows)
+        rows = [one_process(given, asked)]
+        print_rows(rows, ("how", "rows/s", "CPU s", "peak MiB", "grown MiB"), 1)
+        if installed("ray"):
+            rows.append(with_ray(given, asked))
+            rows[-1]["equal"] = str(equal(given.place / "one", given.place / "ray"))
+            print_rows(rows[1:], ("how", "rows/s", "peak MiB", "equal"), 1)
+        save(given.out, rows, **about)
+    finally:
+        shutil.rmtree(given.place, ignore_errors=True)

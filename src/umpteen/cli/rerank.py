@@ -1,0 +1,133 @@
+"""``umpteen rerank``: fit the re-ranking stage of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from umpteen.cli._options import (
+    device_option,
+    format_option,
+    json_option,
+    log,
+    sentences,
+    write_json,
+    write_table,
+)
+from umpteen.cli._table_options import read_data, table_options
+
+if TYPE_CHECKING:
+    from umpteen.data.formats.table_options import TableOptions
+    from umpteen.training.rerank import RerankOutcome
+
+
+@click.command()
+@click.argument("run")
+@click.argument("data")
+@click.option(
+    "--kind",
+    type=click.Choice(["features", "cross-encoder"]),
+    default="features",
+    show_default=True,
+    help="features: common words, tokens, names and the other scorers, for a CPU. cross-encoder: "
+    "also a transformer that reads text and label together.",
+)
+@click.option("--encoder", metavar="FOLDER", help="The transformer of a cross-encoder.")
+@click.option(
+    "--candidates",
+    default=50,
+    show_default=True,
+    type=click.IntRange(2, 500),
+    help="Labels of a text that are re-ranked, at most.",
+)
+@click.option(
+    "--folds",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 5),
+    help="Models to train, each without a fifth of the texts; the re-ranker learns from those.",
+)
+@click.option(
+    "--epochs", type=click.IntRange(1), help="Of the re-ranker: 5 to 40, or 4 with --encoder."
+)
+@click.option(
+    "--keep",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Use it where validation shows a gain, in any case, or only measure it.",
+)
+@device_option
+@format_option
+@json_option
+@sentences
+@table_options
+def rerank(
+    run: str,
+    data: str,
+    kind: str,
+    encoder: str | None,
+    candidates: int,
+    folds: int,
+    epochs: int | None,
+    keep: str,
+    device: str,
+    data_format: str | None,
+    as_json: bool,
+    table: TableOptions,
+) -> None:
+    """Fit a stage that scores the best labels of RUN again, on the DATA of its training.
+
+    Trains one model for each fold without a fifth of the training texts, which takes about as long
+    as training RUN. The stage is used from then on where validation shows a gain. Prints metrics
+    without and with it, and its cost.
+    """
+    from umpteen.config.settings import from_mapping
+    from umpteen.errors import ConfigError
+    from umpteen.files import disk_errors
+    from umpteen.run_folder import RunFolder
+    from umpteen.training.rerank import RerankOptions, rerank_run
+
+    if (kind == "cross-encoder") != (encoder is not None):
+        raise ConfigError("--encoder FOLDER belongs to --kind cross-encoder; give both or neither")
+    folder = RunFolder(run).require()
+    settings = from_mapping(folder.read_settings(to_build=True), source=str(folder.config))
+    options = RerankOptions(kind, encoder, candidates, folds, epochs, keep=keep)
+    dataset = read_data(data, data_format, table)
+    with disk_errors(folder.ensemble, advice="fit it again"):
+        found = rerank_run(folder, dataset, settings, options, device=device, log=log)
+    _print(found, as_json=as_json)
+
+
+def _print(found: RerankOutcome, *, as_json: bool) -> None:
+    """Print metrics without and with the stage, and its cost."""
+    from umpteen.ranking.variants import VARIANT_METRICS
+
+    spec = found.after.reranking
+    assert spec is not None
+    if as_json:
+        write_json(
+            {
+                "used": found.used,
+                "before": found.before.validation,
+                "after": found.after.validation,
+                "decided_on": found.decision.n_texts,
+                "gain": found.decision.gain,
+                **spec.as_json(),
+            }
+        )
+        return
+    columns = [*VARIANT_METRICS, "ECE", "micro-F1"]
+    write_table(
+        ["validation", *columns],
+        [
+            ["without re-ranking", *(found.before.validation[name] for name in columns)],
+            ["with re-ranking", *(found.after.validation[name] for name in columns)],
+        ],
+    )
+    log(
+        f"gain {found.decision.gain:+.2f} points on {found.decision.n_texts:,} texts "
+        f"(p {found.decision.p_value:.3g}), weight {spec.weight:g}"
+    )
+    log(f"{spec.in_words}; {'in use' if found.used else 'not used'}")

@@ -1,0 +1,1 @@
+"""Re-ranking: score the best candidates of the ensemble again, text and label read together."""

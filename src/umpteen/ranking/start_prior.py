@@ -1,0 +1,89 @@
+"""Weights and calibration of an ensemble without training texts.
+
+No label has training texts, so all labels are scored by their names (dual and lexical), and by the
+votes of corrections once there are some. The values were chosen on training texts of two data sets
+(MDN-SeeAlso and EURLEX57K; ``bench/notes/start.md``) with static token vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from umpteen.ranking.calibration import QUERY_INPUTS, Calibration, n_inputs
+from umpteen.ranking.ensemble import EnsembleWeights
+from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
+from umpteen.ranking.features import N_FEATURES
+from umpteen.ranking.prior import prior_weights
+from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, retrievers_of
+from umpteen.ranking.unseen_labels import UnseenWeights
+from umpteen.ranking.variants import Propensity, Variant, scorer_combinations
+
+RETRIEVERS = ("dual", "knn", "lexical_ranker", "lexical_knn")
+COSINE = 11.0
+"""Score of a cosine of one between text and name, whitened."""
+LEXICAL = 0.66
+"""Score of one unit of the lexical score, which is 20 times a cosine of tf-idf rows."""
+VOTE_SHARE = 2
+"""Position of the votes themselves among the features of votes."""
+VOTES = 8.0
+"""Score of a label that all neighbours vote for."""
+KNN = KnnConfig(neighbours=20, temperature=0.1, background=0.6)
+LEXICAL_KNN = KnnConfig(neighbours=20, temperature=0.1, background=0.5)
+"""How corrections vote. The background keeps few corrections from changing unrelated texts."""
+SLOPE, CONSTANT = 0.6, 0.1
+"""Coefficients of the calibration: log share and constant."""
+THRESHOLD = 0.2
+
+
+def start_model(model: str, *, a: float, b: float) -> EnsembleModel:
+    """Return the ensemble of a run without training texts.
+
+    Args:
+        model: Name of the model folder.
+        a: Constant of the propensity model.
+        b: Its other constant.
+
+    Returns:
+        With a variant for each combination of scorers.
+    """
+    variants = []
+    for scorers in scorer_combinations(RETRIEVERS):
+        own = retrievers_of(scorers, RETRIEVERS)
+        if own:
+            variants.append(Variant(start_weights(own), 0.0, start_calibration(own), {}, {}))
+    about = "nothing: the run was started from label names, and has prior weights"
+    return EnsembleModel(
+        tuple(variants), KNN, LEXICAL_KNN, Propensity(a, b, 0), model, about, -np.inf
+    )
+
+
+def start_weights(retrievers: tuple[str, ...]) -> EnsembleWeights:
+    """Return the weights of some retrievers for labels without training texts."""
+    first = prior_weights(retrievers)
+    mean, scale, weights = (np.zeros_like(first.mean) for _ in range(3))
+    scale[:] = 1.0
+    place, unseen = 0, []
+    for name in retrievers:
+        spec = RETRIEVER_SPECS[name]
+        n = N_FEATURES[spec.kind]
+        if spec.kind == "votes":
+            weights[place + VOTE_SHARE] = VOTES
+        elif spec.kind == "cosine":
+            unseen += [COSINE] + [0.0] * (n - 1)
+        else:
+            unseen += [0.0, LEXICAL] + [0.0] * (n - 2)
+        place += n + 1
+    own = np.array([*unseen, 0.0])
+    zeros, ones = np.zeros(len(own)), np.ones(len(own))
+    return replace(
+        first, mean=mean, scale=scale, weights=weights, unseen=UnseenWeights(zeros, ones, own)
+    )
+
+
+def start_calibration(retrievers: tuple[str, ...]) -> Calibration:
+    """Return the calibration for the scores of ``start_weights``."""
+    shift = np.zeros(n_inputs(retrievers))
+    shift[QUERY_INPUTS.index("constant")] = CONSTANT
+    return Calibration(retrievers, SLOPE, shift, THRESHOLD)

@@ -1,0 +1,242 @@
+"""Shortlists of labelled texts for the re-ranker: out-of-fold ones to train on, and validation."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from umpteen.config.schema import RunConfig
+from umpteen.data.dataset import Dataset
+from umpteen.predictor import Predictor
+from umpteen.ranking.candidates import Candidates, concat
+from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.ranker import EnsembleRanker
+from umpteen.ranking.reranking.listwise import RerankExamples, join_examples
+from umpteen.ranking.reranking.network import ScoreNetwork
+from umpteen.ranking.reranking.pair_match import N_MATCH_FEATURES, PairMatch
+from umpteen.ranking.reranking.reranker import Reranker
+from umpteen.ranking.reranking.shortlist import Shortlist, n_scorer_features, shortlist
+from umpteen.ranking.reranking.text_match import TextMatch
+from umpteen.ranking.reranking.token_match import TokenMatch
+from umpteen.ranking.storage import StoredEnsemble, with_knn_configs
+from umpteen.ranking.unseen_labels import hidden_labels, hide
+from umpteen.ranking.variant_fitting import positives_of
+from umpteen.ranking.variants import Variant
+from umpteen.training.cross_validation import FOLDS, fold_settings, run_fold
+from umpteen.training.ensemble_validation import TEXTS_AT_ONCE, Judge, text_scores_of
+from umpteen.training.fit_ensemble import with_retrievers
+from umpteen.training.fit_time import FitTime
+from umpteen.types import Log
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Candidates of labelled texts from a model that was not trained on them."""
+
+    texts: list[str]
+    found: Candidates
+    text_scores: dict[str, torch.Tensor]
+    positive: torch.Tensor
+    """(B, K) which candidates are right."""
+    judge: Judge
+
+
+def retrieve(
+    predictor: Predictor, stored: StoredEnsemble, model: EnsembleModel, judge: Judge
+) -> Retrieved:
+    """Collect candidates as a prediction does.
+
+    Args:
+        predictor: The model with the retrievers in use.
+        stored: The retrievers.
+        model: Has the voting settings.
+        judge: The texts.
+
+    Returns:
+        The candidates of all retrievers of the default variant.
+    """
+    names = model.variants[0].retrievers
+    retrievers = with_knn_configs(stored.retrievers, model)
+    ranker, snapshot = EnsembleRanker(model, retrievers), predictor.snapshot()
+    texts, filters = list(judge.split.texts(predictor.text_config.text)), judge.split.filters
+    queries = Queries(texts, predictor.vectors(texts))
+    blocks, shown = [], []
+    for start in range(0, len(queries), TEXTS_AT_ONCE):
+        stop = min(len(queries), start + TEXTS_AT_ONCE)
+        kept = filters[(filters[:, 0] >= start) & (filters[:, 0] < stop)] - np.array([start, 0])
+        some = queries.block(start, stop)
+        blocks.append(ranker.candidates(some, snapshot, names, exclude=kept))
+        shown.append(text_scores_of(retrievers, some, snapshot, blocks[-1]))
+    found = concat(blocks)
+    width = found.rows.shape[1]
+    joined = {
+        name: torch.cat(
+            [torch.nn.functional.pad(own[name], (0, width - own[name].shape[1])) for own in shown]
+        )
+        for name in shown[0]
+    }
+    return Retrieved(texts, found, joined, positives_of(found, judge.truth), judge)
+
+
+def shortlisted(
+    own: Retrieved,
+    found: Candidates,
+    base: torch.Tensor,
+    scores: torch.Tensor,
+    reranker: Reranker,
+    predictor: Predictor,
+    n: int,
+) -> tuple[Shortlist, torch.Tensor]:
+    """Choose the candidates to re-rank and compute their features.
+
+    Args:
+        own: The texts.
+        found: Their candidates, as they are or with hidden labels.
+        base: (B, K) scores of the ensemble without tail boost.
+        scores: (B, K) the same with it.
+        reranker: Computes features.
+        predictor: Has the labels.
+        n: Candidates of a text.
+
+    Returns:
+        The shortlist and (B, n, F) features.
+    """
+    labels = predictor.labels
+    chosen = shortlist(found, scores, base, n)
+    parts = []
+    for start in range(0, len(found), TEXTS_AT_ONCE):
+        some = torch.arange(start, min(len(found), start + TEXTS_AT_ONCE))
+        block = Shortlist(chosen.places[some], chosen.rows[some], chosen.base[some])
+        texts = own.texts[start : start + TEXTS_AT_ONCE]
+        parts.append(reranker.features(texts, labels, found.select(some), block))
+    return chosen, torch.cat(parts)
+
+
+def examples_of(
+    own: Retrieved,
+    variant: Variant,
+    model: EnsembleModel,
+    reranker: Reranker,
+    predictor: Predictor,
+    *,
+    n: int,
+    first: int,
+    seed: int,
+) -> RerankExamples:
+    """Make training examples, some with labels as if they had been added after training.
+
+    Args:
+        own: Out-of-fold texts.
+        variant: Whose candidates are re-ranked.
+        model: Has the propensities.
+        reranker: Computes features with the model of the fold.
+        predictor: Of the fold.
+        n: Candidates of a text.
+        first: Number of the first text.
+        seed: Of the labels to hide.
+
+    Returns:
+        Every text, then those of them that have a hidden label among the right ones.
+    """
+    masks = hidden_labels(own.found.rows, int(own.positive.sum()), seed)[:1]
+    whole = torch.arange(len(own.found))
+    parts = []
+    for mask in (None, *masks):
+        found = own.found if mask is None else hide(own.found, mask, own.text_scores)
+        texts = whole
+        if mask is not None:
+            texts = (own.positive & mask).any(dim=1).cpu().nonzero()[:, 0]
+        some = replace(own, texts=[own.texts[i] for i in texts.tolist()])
+        found, positive = found.select(texts), own.positive[texts]
+        if not len(texts):
+            continue
+        base = variant.weights.scores(found)
+        scores = variant.scores(found, model.propensity)
+        chosen, features = shortlisted(some, found, base, scores, reranker, predictor, n)
+        right = positive.gather(1, chosen.places.clamp_min(0)) & chosen.valid
+        numbers = texts.to(features.device) + first
+        parts.append(RerankExamples(features, chosen.base, chosen.rows, right, numbers))
+    return join_examples(parts)
+
+
+def out_of_fold(
+    dataset: Dataset,
+    settings: RunConfig,
+    model: EnsembleModel,
+    text_match: TextMatch,
+    *,
+    folds: int,
+    n: int,
+    cache: Path,
+    device: str,
+    log: Log,
+) -> tuple[RerankExamples, list[str]]:
+    """Train models on parts of the training texts and shortlist the others with them.
+
+    Args:
+        dataset: With a train split.
+        settings: The run's.
+        model: The run's ensemble without re-ranking; its first variant is used.
+        text_match: Of the labels.
+        folds: How many of five folds.
+        n: Candidates of a text.
+        cache: Where token stores are kept.
+        device: Where to train.
+        log: Called with progress lines.
+
+    Returns:
+        Examples, and the texts that they number.
+    """
+    train, variant = dataset["train"], model.variants[0]
+    labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
+    order = np.random.default_rng([settings.seed, 0x4E4]).permutation(labelled)
+    parts, texts = list[RerankExamples](), list[str]()
+    whole = replace(dataset, splits={"train": train})
+    for fold in range(folds):
+        own_rows = np.sort(order[fold::FOLDS])
+        about = f"fold {fold + 1} of {folds}"
+        log(f"Training a model without {len(own_rows):,} texts, to re-rank those ({about})")
+
+        def use(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> None:
+            own = retrieve(predictor, stored, model, judge)
+            reranker = untrained(variant, predictor, text_match)
+            made = examples_of(
+                own, variant, model, reranker, predictor, n=n, first=len(texts), seed=settings.seed
+            )
+            parts.append(made)
+            texts.extend(own.texts)
+
+        run_fold(
+            whole,
+            own_rows,
+            fold_settings(settings),
+            cache=cache,
+            device=device,
+            fit_fold=lambda place, own, part: with_retrievers(
+                place, own, part, settings, limit=_limit(settings), log=_silent
+            ),
+            use=use,
+        )
+    return join_examples(parts), texts
+
+
+def untrained(variant: Variant, predictor: Predictor, text_match: TextMatch) -> Reranker:
+    """Return a re-ranker that adds nothing, to compute features with."""
+    which = predictor.text_config.text
+    tokens = TokenMatch.of(predictor.encoder, predictor.labels.encoder_texts(which))
+    width = n_scorer_features(variant.retrievers) + N_MATCH_FEATURES
+    network = ScoreNetwork(width).to(predictor.encoder.device)
+    return Reranker(variant.retrievers, network, PairMatch(text_match, tokens, which))
+
+
+def _limit(settings: RunConfig) -> FitTime:
+    return FitTime(time.monotonic() + settings.ensemble.seconds, strict=False)
+
+
+def _silent(line: str) -> None:
+    """Log nothing: the fits of single folds say nothing of the run."""

@@ -1,0 +1,168 @@
+"""Settings of a run that starts from another one: its own, with a shorter schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from umpteen.config.known_datasets import lay_over
+from umpteen.config.schema import EnsembleConfig, RunConfig
+from umpteen.config.settings import from_mapping, to_json, with_overrides
+from umpteen.data.dataset import Dataset
+from umpteen.errors import ConfigError, RunError
+from umpteen.files import read_json
+from umpteen.run_folder import RunFolder
+from umpteen.training.resolve import ResolvedConfig, resolve_config
+
+EPOCHS = 0.1
+"""Of the epochs of the other run, at least one."""
+RATE = 0.5
+"""Of its learning rates."""
+RATES = ("lr_encoder", "lr_heads", "lr_labels")
+SCHEDULE = ("epochs", "max_steps", *RATES)
+FREE = (
+    "dropout", "classifier_dropout", "label_dropout", "label_init", "learn_temperatures",
+)  # fmt: skip
+"""Settings of the section model that may differ from the other run's."""
+
+
+def resolve_warm(
+    run: RunFolder,
+    data: Dataset,
+    *,
+    preset: str | None,
+    overrides: Sequence[str],
+    dataset: str | None,
+    minutes: float | None,
+    config: RunConfig | None = None,
+) -> ResolvedConfig:
+    """Return the settings of a run that starts from another one.
+
+    They are those of the other run with the user's changes and a shorter schedule. A preset, data
+    set or config that is given is used as it is. If the other run was never trained, its encoder is
+    kept and the rest is chosen as for a new run.
+
+    Args:
+        run: The other run.
+        data: The data.
+        preset: A preset's name or file.
+        overrides: ``section.key=value`` strings.
+        dataset: A well-known data set.
+        minutes: The time budget.
+        config: The settings themselves.
+
+    Returns:
+        Settings with open ones filled in.
+
+    Raises:
+        ConfigError: If a setting is wrong, or needs an encoder or heads of another shape.
+    """
+    before = from_mapping(run.read_settings(to_build=True), source=str(run.config))
+    trained = bool(run.n_train())
+    reasons: tuple[str, ...] = ()
+    if config is None and preset is None and dataset is None and trained:
+        config = _continued(run, before, overrides)
+        stages = [config.train.epochs, *_stage2_epochs(config)]
+        epochs = " and ".join(f"{n:,}" for n in stages)
+        reasons = (f"train.epochs {epochs}: settings of {run.path} with a shorter schedule",)
+    elif config is None and preset is None and dataset is None:
+        overrides = [*_encoder_overrides(before), *overrides]
+    found = resolve_config(
+        data, preset=preset, overrides=overrides, dataset=dataset, minutes=minutes, config=config
+    )
+    require_same_shape(found.config, before, run, trained=trained)
+    whole = dataclasses.replace(found.config, encoder=before.encoder)
+    return dataclasses.replace(found, config=whole, reasons=(*reasons, *found.reasons))
+
+
+def _continued(run: RunFolder, before: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Return the settings of a trained run with the user's changes and a shorter schedule."""
+    whole = lay_over(to_json(before), schedule_of(run))
+    if read_json(run.config, error=RunError).get("minutes") is not None:  # undo what it cut
+        whole["ensemble"]["seconds"] = EnsembleConfig().seconds
+        whole["batches"]["first_refresh"] = 0
+    config = from_mapping(with_overrides(whole, overrides), source=f"{run.config} with --set")
+    return shortened(config, {override.partition("=")[0].strip() for override in overrides})
+
+
+def schedule_of(run: RunFolder) -> dict[str, Any]:
+    """Return the schedule that a run and the runs before it were first trained with.
+
+    Empty for a run without training.
+    """
+    origin = run.origin / "origin.json"
+    if origin.is_file():
+        about = read_json(origin, error=RunError)
+        if about.get("schedule"):
+            return dict(about["schedule"])
+    if not run.n_train():
+        return {}
+    settings = run.read_settings(to_build=True)
+    schedule = {"train": {key: settings["train"][key] for key in SCHEDULE}}
+    second = settings.get("stage2", {}).get("train", {})
+    if second:
+        schedule["stage2"] = {"train": {k: v for k, v in second.items() if k in SCHEDULE}}
+    return schedule
+
+
+def shortened(config: RunConfig, user_keys: Collection[str]) -> RunConfig:
+    """Return the settings with fewer epochs and smaller learning rates, each unless it is given."""
+    values = to_json(config)
+    _shorten(values["train"], {key.removeprefix("train.") for key in user_keys})
+    if "batches.double_epochs" not in user_keys:
+        doubled = values["batches"]["double_epochs"]
+        values["batches"]["double_epochs"] = [math.ceil(EPOCHS * epoch) for epoch in doubled]
+    if "train" in values["stage2"]:
+        own = {key.removeprefix("stage2.train.") for key in user_keys}
+        _shorten(values["stage2"]["train"], own)
+    return from_mapping(values, source="a shorter schedule")
+
+
+def _shorten(train: dict[str, Any], user_keys: Collection[str]) -> None:
+    for key in ("epochs", "max_steps"):
+        if train.get(key) and not {"epochs", "max_steps"} & set(user_keys):
+            train[key] = math.ceil(EPOCHS * train[key])
+    for key in RATES:
+        if train.get(key) and key not in user_keys:
+            train[key] *= RATE
+
+
+def require_same_shape(
+    config: RunConfig, before: RunConfig, run: RunFolder, *, trained: bool
+) -> None:
+    """Raise if settings need an encoder or heads of another shape than those of a run.
+
+    Raises:
+        ConfigError: With the first setting that differs.
+    """
+    asked, own = to_json(config), to_json(before)
+    keys = [("encoder", key) for key in own["encoder"]]
+    if before.data.chunks > 1:
+        keys.append(("data", "max_tokens"))
+    if trained or before.data.chunks > 1:
+        keys.append(("data", "chunks"))
+    if trained:
+        keys += [("model", key) for key in own["model"] if key not in FREE]
+    for section, key in keys:
+        value, theirs = asked[section][key], own[section][key]
+        if value != theirs:
+            raise ConfigError(
+                f"{section}.{key} is {value!r}, but {run.path} has {theirs!r}, and its encoder and "
+                "heads are taken over; leave the setting out, or train without --from"
+            )
+
+
+def _encoder_overrides(config: RunConfig) -> list[str]:
+    """Return the settings of the encoder as ``section.key=value`` strings."""
+    own = dataclasses.asdict(config.encoder)
+    options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in own.pop("options").items())
+    plain = [f"encoder.{key}={json.dumps(value)}" for key, value in own.items()]
+    return [*plain, f"encoder.options={{{options}}}"]
+
+
+def _stage2_epochs(config: RunConfig) -> list[int]:
+    epochs = config.stage2.get("train", {}).get("epochs")
+    return [] if not config.stage2 else [config.train.epochs if epochs is None else epochs]

@@ -1,0 +1,190 @@
+"""The re-ranking stage of a run: saved, loaded, switched off, explained, and safe with changes."""
+
+import pickle
+import shutil
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import umpteen
+from umpteen.errors import ConfigError, RunError
+from umpteen.report.ensemble import ensemble
+from umpteen.run_folder import RunFolder
+from umpteen.serving.versions import load_version, stamp_of
+
+WITHOUT = ("reranker",)
+
+
+@pytest.fixture(scope="module")
+def model(reranked):
+    return umpteen.Predictor.load(reranked[0], device="cpu")
+
+
+@pytest.fixture
+def run(reranked, tmp_path):
+    return shutil.copytree(reranked[0], tmp_path / "run")
+
+
+def assert_same(one, whole, place):
+    """Equal up to rounding; labels with almost the same score may change places."""
+    ours, theirs = one.scores[0], whole.scores[place]
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    gaps = np.abs(np.diff(theirs, prepend=2.0, append=-1.0))
+    apart = (gaps[:-1] > 1e-4) & (gaps[1:] > 1e-4)
+    np.testing.assert_array_equal(one.rows[0][apart], whole.rows[place][apart])
+
+
+def stage_of(run):
+    return next((run / "ensemble").glob("reranker-*"))
+
+
+def test_the_outcome_has_metrics_a_gain_and_a_cost(reranked):
+    _, outcome = reranked
+    spec = outcome.after.reranking
+    assert outcome.used
+    assert spec.cost.of(8) > 0
+    assert set(spec.gain) == {"P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"}
+    assert outcome.decision.n_texts > 24  # validation and held-out training texts
+    assert "ms a text" in spec.in_words
+
+
+def test_the_report_names_it(model):
+    shown = str(ensemble(model.ensemble))
+    assert "Re-ranking (features)" in shown
+    assert "Gain on validation" in shown
+
+
+def test_it_is_one_more_scorer(model, tiny_run, tiny_data):
+    assert model.ensemble.variants[0].scorers[-1] == "reranker"
+    texts = tiny_data["test"].texts()
+    before = umpteen.Predictor.load(tiny_run, device="cpu").predict(texts, 8)
+    np.testing.assert_array_equal(model.predict(texts, 8, without=WITHOUT).rows, before.rows)
+    other = model.predict(texts, 8, without=("knn",))
+    assert other.rows.shape == before.rows.shape
+    after = model.predict(texts, 8)
+    assert (after.scores != before.scores).any()
+    # The shortlist has 8 candidates: the same labels, in another order.
+    np.testing.assert_array_equal(np.sort(after.rows, axis=1), np.sort(before.rows, axis=1))
+
+
+def test_a_batch_is_as_its_texts_one_by_one(model, tiny_data):
+    texts = tiny_data["test"].texts()
+    whole = model.predict(texts, 10)
+    for place, text in enumerate(texts):
+        assert_same(model.predict([text], 10), whole, place)
+
+
+def test_contributions_still_add_up(model, tiny_data):
+    texts = tiny_data["test"].texts()[:4]
+    with_stage = model.predict(texts, 3, explain=True)
+    for place in range(4):
+        entries = with_stage.explanations[place]
+        assert all("reranker" in entry["contributions"] for entry in entries)
+        sums = [sum(entry["contributions"].values()) for entry in entries]
+        # Without a tail boost that is the order of the labels.
+        assert all(high >= low - 1e-3 for high, low in pairwise(sums))
+
+
+def test_changes_work_with_it(run):
+    model = umpteen.Predictor.load(run, device="cpu")
+    text = f"{model.labels.titles[0]} {model.labels.titles[13]}"
+    model.add_labels({"new": text})
+    model.retire_labels(["L03"])
+    top = model.predict([text], 8)
+    assert "new" in model.predict([text], 8, without=WITHOUT).ids[0]
+    assert "new" in top.ids[0]
+    assert "L03" not in model.predict([model.labels.titles[3]], 20).ids[0]
+    model.add_examples(["something else"], [["L07"]])
+    assert model.predict(["something else"], 1).ids[0] == ["L07"]
+    again = umpteen.Predictor.load(run, device="cpu")
+    np.testing.assert_array_equal(again.predict([text], 8).rows, top.rows)
+
+
+def test_a_budget_limits_the_candidates(reranked, tiny_data):
+    model = umpteen.Predictor.load(reranked[0], device="cpu")
+    texts = tiny_data["test"].texts()
+    assert model.limit_reranking(1e9) == 8
+    whole = model.predict(texts, 8)
+    assert model.limit_reranking(0.0) == 0
+    none = model.predict(texts, 8)
+    plain = model.predict(texts, 8, without=WITHOUT)
+    np.testing.assert_array_equal(none.rows, plain.rows)
+    assert (whole.scores != plain.scores).any()
+
+
+def test_a_service_has_a_budget_too(reranked, tiny_run):
+    served = load_version("a", str(reranked[0]), "cpu", budget_ms=0.0)
+    plain = served.predictor.predict(["red apple"], 8, without=WITHOUT)
+    np.testing.assert_array_equal(served.predictor.predict(["red apple"], 8).rows, plain.rows)
+    assert load_version("b", str(tiny_run), "cpu", budget_ms=0.0).predictor.reranking is None
+
+
+def test_a_budget_needs_the_stage(tiny_run):
+    model = umpteen.Predictor.load(tiny_run, device="cpu")
+    with pytest.raises(ConfigError, match="umpteen rerank"):
+        model.limit_reranking(1.0)
+
+
+def test_it_travels_in_a_pickle(model):
+    again = pickle.loads(pickle.dumps(model))
+    assert again.reranking == model.reranking
+
+
+@pytest.mark.parametrize("file", ["network.safetensors", "names.npy", "label_tokens.npy"])
+def test_a_changed_or_missing_file_is_a_sentence(run, file):
+    damaged = stage_of(run) / file
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RunError, match=r"checksum.*umpteen rerank"):
+        umpteen.Predictor.load(run, device="cpu")
+    damaged.unlink()
+    with pytest.raises(RunError, match="umpteen rerank"):
+        umpteen.Predictor.load(run, device="cpu")
+
+
+def test_a_service_sees_that_the_run_changed(tiny_run, run):
+    fresh = shutil.copytree(tiny_run, run.parent / "fresh")
+    before = stamp_of(str(fresh))
+    shutil.copytree(stage_of(run), fresh / "ensemble" / stage_of(run).name)
+    model = umpteen.Predictor.load(run, device="cpu").ensemble
+    model.save(fresh / "ensemble" / "ensemble.json")
+    assert stamp_of(str(fresh)) != before
+    assert umpteen.Predictor.load(fresh, device="cpu").reranking is not None
+
+
+def test_a_cross_encoder_replaces_the_old_stage(run, tiny_data, tiny_bert, tmp_path):
+    from umpteen.config.settings import from_mapping
+    from umpteen.training.rerank import RerankOptions, rerank_run
+
+    old, folder = stage_of(run).name, RunFolder(run)
+    settings = from_mapping(folder.read_settings(), source="config")
+    options = RerankOptions("cross-encoder", str(tiny_bert), 5, epochs=2, keep="always")
+    found = rerank_run(
+        folder, tiny_data, settings, options, device="cpu", log=print, cache=tmp_path / "cache"
+    )
+    stages = [place.name for place in (run / "ensemble").glob("reranker-*")]
+    assert stages == [found.after.reranking.folder]
+    assert stages != [old]
+    model = umpteen.Predictor.load(run, device="cpu")
+    kinds = [v.reranking.kind for v in model.ensemble.variants if v.reranking is not None]
+    assert kinds == ["cross-encoder"]
+    model.add_labels({"new": "red apple and green pear"})
+    texts = [*tiny_data["test"].texts()[:5], "red apple and green pear"]
+    whole = model.predict(texts, 8)
+    for place, text in enumerate(texts):
+        assert_same(model.predict([text], 8), whole, place)
+    # In memory it is what was written.
+    model.use_ensemble(found.ensemble)
+    np.testing.assert_allclose(model.predict(texts, 8).scores, whole.scores, atol=1e-5)
+
+
+def test_too_few_validation_texts_are_refused(tiny_run, tiny_data, tmp_path):
+    from umpteen.config.settings import from_mapping, with_overrides
+    from umpteen.training.rerank import RerankOptions, rerank_run
+
+    folder = RunFolder(tiny_run)
+    raised = with_overrides(folder.read_settings(), ("ensemble.min_queries=500",))
+    settings = from_mapping(raised, source="config")
+    with pytest.raises(ConfigError, match="too few validation texts"):
+        rerank_run(folder, tiny_data, settings, RerankOptions(), device="cpu", log=print)
