@@ -113,14 +113,14 @@ class Case:
         return weights.scores(self.candidates, torch.float64)
 
     def calibration_inputs(self, weights):
-        """Log share, constant and tail of the best candidates, and which of them are right."""
+        """Log share and entropy of the best candidates, and which of them are right."""
         scores = self.scores(weights)
         logs, given = calibration_inputs(scores, self.candidates, self.names)
         places = top_k(scores, self.candidates.rows, PLACES)
         queries, _ = (places >= 0).nonzero(as_tuple=True)
         taken = places[places >= 0]
-        tail = given[queries, QUERY_INPUTS.index("tail")]
-        inputs = torch.stack([logs[queries, taken], tail], dim=1).numpy()
+        entropy = given[queries, QUERY_INPUTS.index("entropy")]
+        inputs = torch.stack([logs[queries, taken], entropy], dim=1).numpy()
         return inputs, self.positive[queries, taken].numpy()
 
     def measure(self, weights, calibration):
@@ -174,7 +174,7 @@ def _mean_table(fits):
 
 
 def mean_calibration(cases):
-    """Slope, constant and tail: the means of fits to each case."""
+    """Slope, constant and weight of the entropy: the means of fits to each case."""
     found = []
     for case in cases:
         inputs, right = case.calibration_inputs(with_share(mean_weights(cases, case.names), case))
@@ -187,11 +187,11 @@ def mean_calibration(cases):
 
 def calibration_of(case, values):
     """The prior calibration with other coefficients."""
-    slope, constant, tail = values
+    slope, constant, entropy = values
     present = prior_calibration(case.names, case.per_text)
     shift = present.shift.copy()
     shift[QUERY_INPUTS.index("constant")] = constant + np.log(case.per_text)
-    shift[QUERY_INPUTS.index("tail")] = tail
+    shift[QUERY_INPUTS.index("entropy")] = entropy
     return replace(present, slope=float(slope), shift=shift)
 
 
@@ -229,7 +229,7 @@ def show_table(cases):
             own = [place for place, other in enumerate(owners) if other == owner]
             table = np.stack([getattr(values, key)[own] for key in KEYS], axis=1)
             print(title, owner, [tuple(row) for row in np.round(table, 3).tolist()])
-    print("slope, constant, tail", np.round(mean_calibration(cases), 2))
+    print("slope, constant, entropy", np.round(mean_calibration(cases), 2))
 
 
 def add_arguments(parser):

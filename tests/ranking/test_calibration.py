@@ -232,3 +232,17 @@ def test_a_calibration_survives_json_and_damage_is_reported():
     for damage in ({"shift": [1.0]}, {"slope": -1.0}, {"threshold": None}, {"slope": "nan"}):
         with pytest.raises(RunError, match="fit the ensemble again"):
             Calibration.from_json({**fitted.as_json(), **damage})
+
+
+@pytest.mark.parametrize("n_labels", [2, 5, 12, 60])
+def test_the_prior_is_sure_of_one_label_among_few_and_among_many(n_labels):
+    rows = torch.arange(n_labels)[None]
+    flat = {name: torch.zeros(1, n_labels) for name in ("dual", "knn")}
+    candidates = Candidates(rows, flat, torch.ones(1, n_labels, dtype=torch.int64))
+    sure = torch.zeros(1, n_labels)
+    sure[0, 0] = 12.0
+    found = prior_calibration(("dual", "knn")).probabilities(sure, candidates)[0]
+    assert found[0] > 0.8
+    assert (found[1:] < 0.1).all()
+    unsure = prior_calibration(("dual", "knn")).probabilities(torch.zeros(1, n_labels), candidates)
+    assert (unsure < 0.75).all()
