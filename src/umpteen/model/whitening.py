@@ -38,7 +38,7 @@ class Whitening:
 
         Args:
             labels: (L, D) encoded label names.
-            texts: (N, D) encoded texts; without them the labels stand in.
+            texts: (N, D) encoded texts; the labels are used if None.
 
         Returns:
             The projection; few vectors change little.

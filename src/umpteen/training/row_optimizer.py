@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +12,14 @@ from torch import Tensor
 ROWS_AT_ONCE = 1 << 16
 
 
-class RowOptimizer(torch.optim.Optimizer):
+class RowOptimizer(torch.optim.Optimizer, ABC):
     """Takes gradients row by row: ``next_step`` begins a step, ``update`` changes some rows."""
 
+    @abstractmethod
     def next_step(self, parameter: Tensor) -> Any:
-        """Begin a parameter's next step; what its gradient is comes in pieces, by ``update``."""
-        raise NotImplementedError
+        """Begin a parameter's next step; ``update`` receives its gradient in pieces."""
 
+    @abstractmethod
     def update(self, parameter: Tensor, rows: Tensor, values: Tensor) -> None:
         """Update some rows of the step begun last; each row at most once a step.
 
@@ -26,7 +28,6 @@ class RowOptimizer(torch.optim.Optimizer):
             rows: (R,) int64; equal ones are neighbours with equal values, and count once.
             values: (R, D) gradients.
         """
-        raise NotImplementedError
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]

@@ -151,7 +151,7 @@ def _train(
         reporters = [*reporters, *named]
         log.also(_log_to(named))
     resolved = _resolve(folder, data, given, origin[0], resume=resume, log=log)
-    minutes = None if resume else given.minutes  # the epochs of a run are settled
+    minutes = None if resume else given.minutes  # a resumed run keeps its number of epochs
     _require_known_names(resolved.config, ranks, minutes=minutes)
     data = with_configured_propensity(data, resolved.config)
     warm_start, data = _taken_over(

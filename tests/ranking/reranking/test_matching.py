@@ -30,7 +30,7 @@ def match():
 
 
 @pytest.mark.parametrize("part", ["words", "chars"])
-def test_overlaps_are_sums_over_common_terms(match, part):
+def test_term_features_are_sums_over_common_terms(match, part):
     rows, first = rows_of(1), 0 if part == "words" else 3
     found = match.features(TEXTS, rows)[:, :, first : first + 3]
     texts = getattr(match, part).transform(TEXTS).toarray().astype(np.float64)

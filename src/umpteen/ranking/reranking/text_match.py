@@ -81,8 +81,8 @@ class TextMatch:
             bytes and as a share of both, and whether they are equal.
         """
         made = np.zeros((*rows.shape, TEXT_FEATURES), np.float32)
-        made[:, :, 0:3] = overlaps(self.words.transform(texts), self.label_words, rows)
-        made[:, :, 3:6] = overlaps(self.chars.transform(texts), self.label_chars, rows)
+        made[:, :, 0:3] = term_features(self.words.transform(texts), self.label_words, rows)
+        made[:, :, 3:6] = term_features(self.chars.transform(texts), self.label_chars, rows)
         made[:, :, 6:9] = _name_features(name_bytes(texts), self.names, rows)
         made[rows < 0] = 0.0
         return made
@@ -115,7 +115,7 @@ class TextMatch:
         return cls(words, chars, label_words, label_chars, names)
 
 
-def overlaps(
+def term_features(
     texts: sp.csr_matrix, labels: sp.csr_matrix, rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Compare chosen pairs of sparse rows.
