@@ -110,7 +110,7 @@ class StageLog:
             stages = self._stages[-1:]
             if stages and time.monotonic() - self._spoken >= self._pause:
                 # A full disk must not end the thread, and with it all later lines.
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(OSError, ValueError):  # ValueError: a closed stream
                     self(stages[0].line())
                 self._pause = min(2 * self._pause, max(self._first, LONGEST_SECONDS))
 
