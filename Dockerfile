@@ -1,11 +1,13 @@
 # umpteen serve on a CPU: docker build -t umpteen . && docker run -p 8000:8000 -v $PWD/run:/run/model:ro umpteen
+# --build-arg TORCH_INDEX=ADDRESS: an index with CPU builds of torch; without it the image has CUDA and is gigabytes larger.
 FROM python:3.12-slim AS build
+ARG TORCH_INDEX=
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
 RUN python -m venv /opt/umpteen \
  && /opt/umpteen/bin/pip install --no-cache-dir -c constraints.txt \
-    --extra-index-url https://download.pytorch.org/whl/cpu '.[serve]'
+    ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} '.[serve]'
 
 FROM python:3.12-slim
 RUN useradd --system --uid 10001 --no-create-home umpteen

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+collect_ignore = ["without_extras.py"]  # a script that hides packages from its process
+
 # The same inputs on every machine, however slow it is.
 settings.register_profile(
     "umpteen",

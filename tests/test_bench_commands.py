@@ -18,6 +18,7 @@ NO_SUBJECT = {
     "search": {"vectors"},
     "objectives": {"rows"},
     "serving": {"processes", "service"},
+    "peers": {"bi_and_cross"},
 }
 """Modules that subjects share."""
 

@@ -85,3 +85,34 @@ def test_a_small_row_runs_on_a_cpu():
     rows = gpu.run(setting(), ["softmax"])
     assert [row.name for row in rows] == ["softmax"]
     assert all(row.ms > 0 and row.plain_ms > 0 for row in rows)
+
+
+def reranked_run(seed, kind, p_at_1, gain):
+    rows = [
+        {"texts": "test", "ranked by": name, "P@1": value, "P@5": 1.0, "PSP@1": 2.0, "PSP@5": 3.0,
+         "ms a text": cost}
+        for name, value, cost in (("ensemble", p_at_1, 0.1), (kind, p_at_1 + gain, 10.0))
+    ]  # fmt: skip
+    paired = {"mean": gain, "variance": 4.0, "n": 100}
+    return {"data": "toy", "seed": seed, "rows": rows, "spec": {"kind": kind}, "machine": "CPU",
+            "train_s": 10.0, "rerank_s": 5.0,
+            "paired": {f"P@{k}": paired for k in (1, 3, 5)}}  # fmt: skip
+
+
+def test_choices_are_means_over_seeds_and_drawn(tmp_path):
+    from bench.ensemble import choice
+    from bench.training import rerank
+
+    runs = [reranked_run(1, "features", 40.0, 1.0), reranked_run(2, "features", 42.0, 2.0)]
+    rows = choice.table(runs)
+    assert [(row["choice"], row["P@1"], row["training s"], row["seeds"]) for row in rows] == [
+        ("token vectors", 41.0, 10, 2),
+        ("token vectors, re-ranked", 42.5, 15, 2),
+    ]
+    assert choice.plot(rows, "P@1").startswith("<svg")
+    for run in runs:
+        (tmp_path / f"toy-{run['seed']}.json").write_text(json.dumps(run))
+    lines = rerank.summary(tmp_path, "toy")
+    assert "toy, seeds 1, 2" in lines[0]
+    assert "+1.50 ± 0.28" in "\n".join(lines)
+    assert (tmp_path / "toy.md").is_file()

@@ -8,7 +8,7 @@ VERDICTS = {"holds", "does not hold", "undecided"}
 
 
 def claims():
-    text = (ROOT / "bench" / "notes" / "claims.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "claims.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

@@ -7,7 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
+from umpteen.cli import main
 from umpteen.client import Client, ServiceError
 from umpteen.errors import DataError, UmpteenError
 
@@ -107,7 +109,11 @@ def test_refusals_are_the_services_own_sentences(script):
 def test_nobody_there_is_a_sentence():
     with socket.socket() as silent:  # taken, and not listened on
         silent.bind(("127.0.0.1", 0))
-        with pytest.raises(UmpteenError, match="does not answer"):
-            Client(f"http://127.0.0.1:{silent.getsockname()[1]}").info()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UmpteenError, match=f"the service at {url} does not answer"):
+            Client(url).info()
+        said = CliRunner().invoke(main, ["models", "list", "--url", url]).stderr
+        assert said.startswith(f"umpteen: the service at {url} does not answer")
+        assert said.endswith("; name its address with --url\n")
     with pytest.raises(UmpteenError, match="no address of a service"):
         Client("somewhere")

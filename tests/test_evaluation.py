@@ -242,7 +242,24 @@ def test_changes_after_training_do_not_count(tiny_run, tiny_data, tmp_path):
     assert umpteen.evaluate(model, tiny_data).as_json() == before
 
 
+def test_the_folder_of_a_run_is_a_model(model, tiny_run, tiny_data):
+    wanted = umpteen.evaluate(model, tiny_data, metrics=["P@1"]).as_json()
+    assert umpteen.evaluate(str(tiny_run), tiny_data, metrics=["P@1"]).as_json() == wanted
+
+
+def test_texts_that_were_trained_on_are_counted(model, tiny_data):
+    known = model.snapshot().examples.n_trained
+    whole = umpteen.evaluate(model, tiny_data, split="train", metrics=["P@1"])
+    assert whole.trained_texts >= known > 0  # a held-out text may be as a trained one
+    assert "training texts" in whole._repr_html_()
+    other = umpteen.evaluate(model, ["a text of its own"], [["L00"]], metrics=["P@1"])
+    assert other.trained_texts == 0
+    assert "training texts" not in other._repr_html_()
+
+
 def test_what_is_not_there_is_a_sentence(model, tiny_data):
+    with pytest.raises(ConfigError, match="the model is Dataset; pass a Predictor"):
+        umpteen.evaluate(tiny_data, model)
     with pytest.raises(DataError, match="no 'validation' split"):
         umpteen.evaluate(model, tiny_data, split="validation")
     with pytest.raises(ConfigError, match="has no head"):

@@ -34,6 +34,8 @@ REFUSED = {
     "umpteen predict run data": "name a file in it",
     "umpteen predict run new.csv --to parquet": "name a file with --out",
     "umpteen predict run new.csv --text-column body": "body",
+    "umpteen predict run 'red apple'": "echo 'red apple' | umpteen predict RUN",
+    "umpteen predict run new.csv --out labels.xlsx": "name a file that ends in .csv",
     "umpteen evaluate run data --metrics micro_f1": "Did you mean 'MicroF1'?",
     "umpteen train data --out run": "continue the run in it with --resume",
     "umpteen train data --out run --resume --set seed=1": "seed is 1 in the command and 17 in",
@@ -66,7 +68,7 @@ def test_a_guess_works(guess, folder):
 @pytest.mark.parametrize("guess", REFUSED)
 def test_a_guess_is_refused_with_what_to_do(guess, folder):
     result = run(guess)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code in (1, 2), result.stdout) == (True, "")
     assert REFUSED[guess] in result.stderr
 
 

@@ -35,6 +35,7 @@ WORKS = {
     ),
     "umpteen.evaluate(model, 'data.csv')": lambda g: umpteen.evaluate(g.model, str(g.csv)),
     "umpteen.evaluate(model, df)": lambda g: umpteen.evaluate(g.model, g.df),
+    "umpteen.evaluate('run', df)": lambda g: umpteen.evaluate(g.model.folder, g.df),
     "umpteen.evaluate(model, texts, labels)": lambda g: umpteen.evaluate(g.model, g.texts, g.lists),
     "model.predict('some text')": lambda g: g.model.predict("some text"),
     "model.predict(df['text'])": lambda g: g.model.predict(g.df["text"]),
@@ -60,7 +61,7 @@ REFUSED = {
     "model.predict([['a', 'b']])": (
         lambda g: g.model.predict([["a", "b"]]), DataError, r"texts\[0\] is a list; pass strings",
     ),
-    "model.predict(None)": (lambda g: g.model.predict(None), DataError, "texts is missing"),
+    "model.predict(None)": (lambda g: g.model.predict(None), DataError, "texts is None"),
     "model.predict(text, k='5')": (
         lambda g: g.model.predict("a", k="5"), ConfigError, "k is '5'; give a whole number",
     ),

@@ -37,7 +37,7 @@ def test_a_place_holds_the_labels_of_one_text(top):
     ]  # fmt: skip
     assert top[0][1].id == "a"
     assert [label.score for label in top[0][:2]] == [0.75, 0.5]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="no text 3: these are the predictions of 3 texts"):
         top[3]
     with pytest.raises(TypeError):
         top["a"]
@@ -55,6 +55,16 @@ def test_a_slice_is_a_topk(top):
     assert part.notes == [None, "no word"]
     assert part.queries == ["y", "<z>"]
     assert len(top[5:]) == 0
+
+
+@pytest.mark.parametrize("which", [[2, 0], np.array([2, 0]), [-1, -3]])
+def test_texts_are_chosen_by_a_list_or_a_mask(which, top):
+    part = top[which]
+    assert part.ids == [[], ["<c>", "a", "d"]]
+    assert part.notes == ["no word", None]
+    assert part.queries == ["<z>", "x"]
+    assert top[np.array([False, True, False])].ids == top[[False, True, False]].ids == [["b"]]
+    assert len(top[[]]) == 0
 
 
 def test_a_list_holds_json_values(top):

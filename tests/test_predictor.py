@@ -12,6 +12,7 @@ import umpteen
 from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
 from umpteen.ranking import ranker
 from umpteen.ranking.queries import Queries
+from umpteen.ranking.query_stream import QueryStream
 
 TEXTS = ["about red apple quite", "old river", "", "ünïcödé 日本 🎉", "blue " * 100]
 
@@ -332,3 +333,33 @@ def test_terms_that_were_counted_beforehand_give_the_same_answer(tiny_run, monke
     top = model.rank(queries, model.snapshot(), 4)
     np.testing.assert_array_equal(top.rows, plain.rows)
     np.testing.assert_allclose(top.scores, plain.scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 4, 15, 40])
+def test_texts_that_are_encoded_while_others_are_ranked_give_the_same_answer(
+    tiny_run, monkeypatch, size
+):
+    model = umpteen.Predictor.load(tiny_run)
+    texts = [f"{text} number {n}" for n, text in enumerate(["a red lantern", "", "feather"] * 5)]
+    exclude = np.array([[0, 1], [7, 2], [14, 0], [14, 3]])
+    plain = model.predict(texts, k=4, exclude=exclude)
+    counter = model._ranker.retrievers["lexical_ranker"].ranker.vectorizer.transform_raw
+    own = model.encoder
+    monkeypatch.setattr(ranker, "TEXTS_AT_ONCE", {"cpu": size})
+    stream = QueryStream(texts, own.device, own.tokens, counter, own.token_vectors)
+    top = model.rank(stream, model.snapshot(), 4, exclude=exclude)
+    np.testing.assert_array_equal(top.rows, plain.rows)
+    np.testing.assert_allclose(top.scores, plain.scores, rtol=1e-5)
+    assert list(top.queries) == texts
+
+
+def test_an_error_while_texts_are_made_ready_reaches_the_caller(tiny_run):
+    model = umpteen.Predictor.load(tiny_run)
+    own = model.encoder
+
+    def fail(texts):
+        raise ValueError("no terms today")
+
+    stream = QueryStream(["a", "b"], own.device, own.tokens, fail, own.token_vectors)
+    with pytest.raises(ValueError, match="no terms today"):
+        model.rank(stream, model.snapshot(), 2)

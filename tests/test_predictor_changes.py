@@ -204,6 +204,18 @@ def test_a_correction_never_lowers_the_label_that_it_names(own, tiny_data):
             assert after.scores[0, 0] >= max(np.float32(0.99), before.scores[0, rank])
 
 
+def test_a_correction_lowers_the_labels_it_leaves_out(own, tiny_data):
+    for text in tiny_data["test"].texts()[:8]:
+        before = own.predict(text, 40)
+        chances = dict(zip(before.ids[0], before.scores[0].tolist(), strict=True))
+        own.add_examples([text], [[before.ids[0][3]]])
+        assert own.predict(text, 40, threshold="auto").ids[0] == [before.ids[0][3]]
+        after = own.predict(text, 40)
+        others = dict(zip(after.ids[0], after.scores[0].tolist(), strict=True))
+        del others[before.ids[0][3]]
+        assert all(chance <= chances[label] for label, chance in others.items())
+
+
 def test_a_training_text_can_be_corrected(own, tiny_data):
     text = tiny_data["train"].texts()[0]
     wrong = own.predict(text, 40).ids[0][-1]
@@ -225,7 +237,7 @@ def test_a_second_correction_of_a_text_replaces_the_first(own):
 
 
 def test_bad_corrections_are_refused_as_a_whole(own):
-    with pytest.raises(DataError, match="umpteen labels add"):
+    with pytest.raises(DataError, match="add the label first"):
         own.add_examples(["a", "b"], [["L00"], ["nobody"]])
     with pytest.raises(DataError, match="blank text"):
         own.add_examples(["a", " "], [["L00"], ["L00"]])

@@ -335,3 +335,12 @@ def test_label_texts_are_read(texts, indicator, tiny_data):
     assert by_label.model_.labels.texts[4] == "4"
     with pytest.raises(DataError, match="2 label texts for 40 labels"):
         make(label_texts=["a", "b"]).fit(texts, indicator)
+
+
+def test_settings_are_a_mapping_or_strings():
+    strings = ["seed=3", "train.epochs=9"]
+    model = UmpteenClassifier(settings=strings, epochs=2)
+    assert model._overrides() == [*strings, "train.epochs=2"]
+    assert UmpteenClassifier(settings={"seed": 3})._overrides() == ["seed=3"]
+    with pytest.raises(ConfigError, match="give a list"):
+        UmpteenClassifier(settings="seed=3")._overrides()

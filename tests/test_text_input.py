@@ -56,7 +56,7 @@ def test_a_string_is_one_text():
         ({"body": TEXTS}, "texts is a dict; pass the texts alone"),
         (b"red apple", "texts is bytes; decode it first"),
         ([b"red apple"], r"texts\[0\] is bytes; decode it first"),
-        (None, "texts is missing"),
+        (None, "texts is None; pass a string"),
         (["a", None], r"texts\[1\] is missing \(None\)"),
         (pd.Series(["a", float("nan")]), r"texts\[1\] is missing \(nan\)"),
         (pd.Series(["a", None], dtype="string"), r"texts\[1\] is missing \(<NA>\)"),

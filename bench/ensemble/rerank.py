@@ -1,32 +1,39 @@
 """What re-ranking the ensemble's best candidates gains and costs, kind by kind.
 
-    python -m bench ensemble rerank RUN DATA [--encoder ENCODER] [--folds 1] [--candidates 50]
+    python -m bench ensemble rerank RUN DATA [--encoder ENCODER] [--folds N] [--candidates 50]
         [--epochs N] [--device auto] [--test] [--out rows.json]
 
 RUN is a run with an ensemble, DATA what it was trained on. Models of the folds are trained once
-(as long as RUN took, for each fold); then each kind is trained and judged: ``features``, and with
-an ENCODER the cross-encoder too. Metrics are of the validation texts, cross-fitted; the p-value is
-of the paired test on them and on out-of-fold texts. With --test the test split is read once, after
-all choices. The run is not changed. Needs neither faiss nor a network.
+(as long as RUN took, for each fold; with 0 folds validation texts are used); then each kind is
+trained and judged: ``features``, and with an ENCODER the cross-encoder too. Metrics are of the
+validation texts, cross-fitted; the p-value is of the paired test on them and on out-of-fold texts.
+With --test the test split is read once, after all choices. The run is not changed. Needs neither
+faiss nor a network.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
+
+import numpy as np
 
 from bench.common import options
 from bench.common.results import facts, print_facts, save
 from bench.common.tables import print_rows
 from umpteen.config.settings import from_mapping
 from umpteen.data.formats import load_dataset
-from umpteen.evaluation import evaluate
+from umpteen.ranking.calibration import PLACES
+from umpteen.ranking.queries import Queries
 from umpteen.ranking.reranking.text_match import TextMatch
+from umpteen.ranking.thresholds import set_metrics
 from umpteen.ranking.variants import VARIANT_METRICS
 from umpteen.run_folder import RunFolder
-from umpteen.training.prepare import default_cache
-from umpteen.training.rerank import RerankOptions, RunToRerank, fit_and_decide, load_run
-from umpteen.training.rerank_texts import out_of_fold
+from umpteen.scoring import score
+from umpteen.training.rerank import fit_and_decide, texts_apart
+from umpteen.training.rerank_pairs import PairOptions
+from umpteen.training.run_to_rerank import RerankOptions, RunToRerank, load_run
 
 METRICS = (*VARIANT_METRICS, "ECE", "micro-F1")
 
@@ -35,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_run(parser)
     options.add_data(parser)
     parser.add_argument("--encoder", help="a Hugging Face folder, for the cross-encoder")
-    parser.add_argument("--folds", type=int, default=1, help="of five, to train the re-ranker on")
+    parser.add_argument("--folds", type=int, help="of five, to train the re-ranker on")
     parser.add_argument("--candidates", type=int, default=50)
     parser.add_argument("--epochs", type=int, help="of the cross-encoder")
     parser.add_argument("--test", action="store_true", help="also read the test split")
@@ -43,23 +50,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_out(parser)
 
 
-def test_metrics(run: RunToRerank, data, stored) -> dict[str, float]:
-    """Metrics of the ensemble on the test split, and milliseconds a text in one batch."""
-    predictor = run.predictor
+def judged(run: RunToRerank, data, stored) -> tuple[dict[str, float], np.ndarray]:
+    """Metrics of the ensemble on the test split, and (N, 5) which first labels are right."""
+    predictor, test = run.predictor, data["test"]
     predictor.use_ensemble(stored)
-    texts = data["test"].texts(predictor.text_config.text)[:512]
+    texts = list(test.texts(predictor.text_config.text))
     predictor.predict(texts[:8], 10)
     started = time.perf_counter()
-    predictor.predict(texts, 10)
-    each = 1000 * (time.perf_counter() - started) / len(texts)
-    found = evaluate(predictor, data, head="ensemble", metrics=VARIANT_METRICS)
-    sets = found.sets or {}
-    return {
-        **found["ensemble"].values,
+    predictor.predict(texts[:512], 10)
+    each = 1000 * (time.perf_counter() - started) / len(texts[:512])
+    queries = Queries(texts, predictor.vectors(texts))
+    found = predictor.rank(queries, predictor.snapshot(), PLACES, exclude=test.filters)
+    truth = test.filtered_targets()
+    about = {"label_counts": data.label_counts, "n_train": len(data["train"])}
+    report = score(found, test, **about, propensity=predictor.propensity or data.propensity,
+                   metrics=VARIANT_METRICS)  # fmt: skip
+    sets = set_metrics(found, truth, stored.model.variants[0].calibration, data.label_counts)
+    first = found.rows[:, :5]
+    hits = np.asarray(truth[np.arange(len(first))[:, None], np.maximum(first, 0)].todense()) > 0
+    metrics = {
+        **report.values,
         "ECE": sets["expected_calibration_error"],
         "micro-F1": sets["auto"]["micro_f1"],
         "ms a text": each,
     }
+    return metrics, hits & (first >= 0)
 
 
 def main(given: argparse.Namespace) -> None:
@@ -70,19 +85,16 @@ def main(given: argparse.Namespace) -> None:
     print_facts(about)
     match = TextMatch.of(run.predictor.labels.encoder_texts(run.predictor.text_config.text))
     started = time.monotonic()
-    examples, texts = out_of_fold(
-        run.dataset, settings, run.model, match, folds=given.folds, n=given.candidates,
-        cache=default_cache(), device=given.device, log=print,
-    )  # fmt: skip
-    print(f"{len(texts):,} out-of-fold texts in {time.monotonic() - started:.0f} s")
+    features = RerankOptions(candidates=given.candidates, folds=given.folds, keep="never")
+    apart = texts_apart(run, match, features, device=given.device, log=print)
+    print(f"Texts apart in {time.monotonic() - started:.0f} s")
     rows = []
     for kind in ("features", *(["cross-encoder"] if given.encoder else [])):
-        own = RerankOptions(
-            kind, given.encoder if kind == "cross-encoder" else None, given.candidates,
-            given.folds, given.epochs if kind == "cross-encoder" else None, keep="never",
-        )  # fmt: skip
+        own = replace(features, kind=kind, encoder=given.encoder)
+        if given.epochs:
+            own = replace(own, pairs=PairOptions(epochs=given.epochs))
         began = time.monotonic()
-        found = fit_and_decide(run, match, examples, texts, own, log=print)
+        found = fit_and_decide(run, match, apart, own, log=print)
         seconds, spec = time.monotonic() - began, found.after.reranking
         assert spec is not None
         if not rows:
@@ -95,8 +107,8 @@ def main(given: argparse.Namespace) -> None:
         rows.append(row("validation", kind, found.after.validation, **extra))
         if given.test:
             if not any(each["texts"] == "test" for each in rows):
-                rows.append(row("test", "ensemble", test_metrics(run, data, run.stored)))
-            rows.append(row("test", kind, test_metrics(run, data, found.ensemble)))
+                rows.append(row("test", "ensemble", judged(run, data, run.stored)[0]))
+            rows.append(row("test", kind, judged(run, data, found.ensemble)[0]))
             run.predictor.use_ensemble(run.stored)
     columns = ["texts", "ranked by", *METRICS, "weight", "p", "kept", "candidates", "fit s",
                "ms alone", "ms a text"]  # fmt: skip

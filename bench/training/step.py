@@ -1,6 +1,8 @@
 """A UniDEC step at full size, through the parts that train, beside the plain version.
 
     python -m bench training step [--scale 1.0] [--steps 40] [--labels 1305265] [--out row.json]
+    python -m bench training step --rows ours --labels 1305265 450000000 --batch 2048 --pool 6000 \
+        --dim 64 --encoder minilm --storage bf16 --moments int8     # 450 million labels on one GPU
     python -m bench training step --profile        # the device's time of a step, kernel by kernel
 
 1,098 queries, a pool of at most 3,000 labels, titles of 12 tokens on average and 32 at most, 1.3
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,9 +40,11 @@ from bench.common.timing import (
 )  # fmt: skip
 from bench.training.plain import run_plain
 from bench.training.step_data import (
+    BATCH,
     DIM,
     LABELS,
     NEGATIVES,
+    POOL,
     POSITIVES,
     Sizes,
     network,
@@ -66,7 +71,17 @@ def batch_maker(sizes: Sizes, data, device: torch.device, encoder):
     return DeviceBatchMaker(queries, labels, pools, device, **rest)
 
 
-def our_loop(sizes: Sizes, data, device: torch.device, precision: str):
+@dataclass(frozen=True)
+class Shape:
+    """Of the model, and how label vectors and their moments are kept."""
+
+    encoder: str = "distilbert"
+    dim: int = DIM
+    storage: str = "fp32"
+    moments: str = "fp32"
+
+
+def our_loop(sizes: Sizes, data, device: torch.device, precision: str, shape: Shape = Shape()):  # noqa: B008
     """The training loop with everything in it but files and validation."""
     from umpteen.config.loading import load_config
     from umpteen.model.model import Model
@@ -77,15 +92,24 @@ def our_loop(sizes: Sizes, data, device: torch.device, precision: str):
     from umpteen.training.refresh import Refreshed
     from umpteen.training.step import batch_loss
 
-    encoder = TransformerEncoder(network())
-    model = Model(encoder, heads=("dual", "classifier"), dim=DIM, n_labels=sizes.labels)
+    encoder = TransformerEncoder(network(shape.encoder))
+    heads, n_labels = ("dual", "classifier"), sizes.labels
+    with device:  # label vectors of half the device's memory are made where they stay
+        model = Model(
+            encoder, heads=heads, dim=shape.dim, n_labels=n_labels, label_storage=shape.storage
+        )
     model = model.to(device).train()
     losses = build_losses(load_config("unidec", []).loss)
     order = np.arange(sizes.queries)
     return Loop(
         model=model,
         optimizers=Optimizers(
-            model, lr_encoder=1e-4, lr_heads=2e-4, lr_labels=1e-3, weight_decay=0.01
+            model,
+            lr_encoder=1e-4,
+            lr_heads=2e-4,
+            lr_labels=1e-3,
+            weight_decay=0.01,
+            label_moments=shape.moments,
         ),
         loss_of=lambda model, batch, seed: batch_loss(model, batch, losses, precision=precision),
         maker=batch_maker(sizes, data, device, encoder),
@@ -106,9 +130,17 @@ def our_loop(sizes: Sizes, data, device: torch.device, precision: str):
     )
 
 
-def run_ours(sizes: Sizes, data, device: torch.device, precision: str, steps: int, warm: int):
+def run_ours(
+    sizes: Sizes,
+    data,
+    device: torch.device,
+    precision: str,
+    steps: int,
+    warm: int,
+    shape: Shape = Shape(),  # noqa: B008
+):
     """Time per step of the loop as it trains, then the parts of a step."""
-    loop = our_loop(sizes, data, device, precision)
+    loop = our_loop(sizes, data, device, precision, shape)
     clock, ticks = DeviceClock(device), loop.ticks()
     for step in range(warm + steps):
         if step == warm:
@@ -120,6 +152,7 @@ def run_ours(sizes: Sizes, data, device: torch.device, precision: str, steps: in
         clock.tick()
     row = {
         "row": "ours",
+        "labels": sizes.labels,
         "ms": statistics.median(clock.gaps()),
         "gib": peak_gib(device),
     }
@@ -191,7 +224,13 @@ def profile(sizes: Sizes, data, device: torch.device, precision: str, steps: int
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", nargs="+", choices=("ours", "plain"), default=["ours", "plain"])
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--labels", type=int, default=LABELS)
+    parser.add_argument("--labels", type=int, nargs="+", default=[LABELS])
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--pool", type=int, default=POOL)
+    parser.add_argument("--dim", type=int, default=DIM, help="of ours, as what follows")
+    parser.add_argument("--encoder", choices=("distilbert", "minilm"), default="distilbert")
+    parser.add_argument("--storage", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--moments", choices=("fp32", "int8"), default="fp32")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--warm", type=int, default=10)
     parser.add_argument("--device", default=str(best_device()))
@@ -203,19 +242,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     device = torch.device(options.device)
     precision = options.precision or ("bf16" if device.type == "cuda" else "fp32")
-    sizes = Sizes.scaled(options.scale, options.labels)
-    with Stopwatch() as making:
-        data = synthetic(sizes)
-    print(f"{sizes}, {device}, {precision}; data made in {making.wall:.0f} s")
-    if options.profile:
-        profile(sizes, data, device, precision, options.steps)
-        return
+    shape = Shape(options.encoder, options.dim, options.storage, options.moments)
     rows = []
-    for name in options.rows:
-        run = run_plain if name == "plain" else run_ours
-        rows.append(run(sizes, data, device, precision, options.steps, options.warm))
-        empty(device)
-    columns = ("row", "ms", "wall", "gib", "batch", "host", "forward", "backward", "optimizer")
-    print_rows(rows, columns)
+    for labels in options.labels:
+        sizes = Sizes.scaled(options.scale, labels, options.batch, options.pool)
+        with Stopwatch() as making:
+            data = synthetic(sizes)
+        print(f"{sizes}, {shape}, {device}, {precision}; data made in {making.wall:.0f} s")
+        if options.profile:
+            profile(sizes, data, device, precision, options.steps)
+            continue
+        times = (options.steps, options.warm)
+        for name in options.rows:
+            if name == "plain":
+                rows.append(run_plain(sizes, data, device, precision, *times))
+            else:
+                rows.append(run_ours(sizes, data, device, precision, *times, shape))
+            print(rows[-1], flush=True)
+            empty(device)
+    if options.profile:
+        return
+    columns = ("row", "labels", "ms", "wall", "gib", "batch", "host")
+    print_rows(rows, (*columns, "forward", "backward", "optimizer"))
     print("medians in ms; batch: made with nothing beside it; host: launching a step's work")
-    save(options.out, rows, sizes=vars(sizes), precision=precision, **facts(device))
+    about = {"shape": vars(shape), "sizes": vars(sizes), "precision": precision, **facts(device)}
+    save(options.out, rows, **about)

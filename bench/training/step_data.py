@@ -11,9 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from umpteen.data.tokens import TokenStore
+from umpteen.types import Ragged
+
 BATCH, POOL, LABELS, QUERIES, DIM = 1098, 3000, 1_305_265, 300_000, 256
 LONGEST, VOCABULARY = 32, 30_522
 POSITIVES, NEGATIVES, MINED = 2, 6, 30
+MOST_TEXTS = 20_000_000
 
 
 @dataclass
@@ -26,11 +30,13 @@ class Sizes:
     queries: int
 
     @classmethod
-    def scaled(cls, scale: float, labels: int) -> Sizes:
+    def scaled(
+        cls, scale: float, labels: int, batch: int = BATCH, largest_pool: int = POOL
+    ) -> Sizes:
         """All sizes times a factor, none below what a step needs."""
-        pool = max(9, round(POOL * scale))
+        pool = max(9, round(largest_pool * scale))
         return cls(
-            batch=max(4, round(BATCH * scale)),
+            batch=max(4, round(batch * scale)),
             pool=pool,
             labels=max(2 * pool, round(labels * scale)),
             queries=max(64, round(QUERIES * scale)),
@@ -44,12 +50,30 @@ def zipf(rng: np.random.Generator, n: int, shape) -> np.ndarray:
 
 def store(rng: np.random.Generator, n: int):
     """Random titles: 12 tokens on average, 3 to 32."""
-    from umpteen.data.tokens import TokenStore
-
     lengths = np.clip(3 + rng.gamma(3.0, 3.0, n), 3, LONGEST).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = 999 + zipf(rng, VOCABULARY - 999, int(offsets[-1]))
     return TokenStore(ids.astype(np.uint16), offsets)
+
+
+@dataclass
+class RepeatedTexts:
+    """A store of more texts than are kept: text i is text i modulo the number of kept ones."""
+
+    kept: TokenStore
+    n_texts: int
+
+    def __len__(self) -> int:
+        return self.n_texts
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """Return the tokens of some texts."""
+        return self.kept.take(np.asarray(rows) % len(self.kept))
+
+
+def label_store(rng: np.random.Generator, n: int):
+    """Random titles of labels; from 20 million labels on, titles repeat."""
+    return store(rng, n) if n <= MOST_TEXTS else RepeatedTexts(store(rng, LABELS), n)
 
 
 def synthetic(sizes: Sizes, seed: int = 0):
@@ -61,12 +85,15 @@ def synthetic(sizes: Sizes, seed: int = 0):
     targets = sp.csr_matrix((ones, (rows, cols.ravel())), shape=(sizes.queries, sizes.labels))
     targets.data[:] = 1.0  # a label drawn twice is one
     negatives = rng.integers(0, sizes.labels, (sizes.queries, MINED)).astype(np.int32)
-    return store(rng, sizes.queries), store(rng, sizes.labels), targets, negatives
+    return store(rng, sizes.queries), label_store(rng, sizes.labels), targets, negatives
 
 
-def network() -> torch.nn.Module:
-    """A DistilBERT of the usual size with random weights."""
-    from transformers import DistilBertConfig, DistilBertModel
+def network(kind: str = "distilbert") -> torch.nn.Module:
+    """A DistilBERT or a MiniLM of the usual size with random weights."""
+    from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
     torch.manual_seed(0)
+    if kind == "minilm":
+        shape = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
+        return BertModel(BertConfig(**shape, attn_implementation="sdpa"), add_pooling_layer=False)
     return DistilBertModel(DistilBertConfig(attn_implementation="sdpa"))

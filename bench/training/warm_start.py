@@ -1,20 +1,23 @@
 """Training again with some new rows: from the run of yesterday, and from nothing.
 
     python -m bench training warm-start DATA [--text title] [--seeds 17 18 19] [--share 0.05]
-        [--set train.epochs=8 ...] [--out rows.json]
+        [--set train.epochs=8 ...] [--runs FOLDER] [--out rows.json]
 
 A share of the training rows is new today. Yesterday's run is trained on the others, with those
 labels alone that occur in them. Today's data is all of it: it is trained on from nothing
 (``retrained``) and from yesterday's run (``continued``, ``train(from_run=...)`` with its default
 schedule). The settings of ``--set`` are those of the trainings from nothing. Metrics are of the
-ensemble on the test split, seconds are of a whole call of ``train``. The last lines compare the two
-text by text: the mean difference and twice its standard error over texts and seeds.
+ensemble on the test split, and in the JSON of the combined head too; seconds are of a whole call of
+``train``. The last lines compare the two text by text: the mean difference and twice its standard
+error over texts and seeds. ``--runs`` keeps the runs; those that are there are not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from bench.common.training_runs import scratch_folder
 from bench.training.small_data import narrowed
 
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5")
-PAIRED = (1, 5)
+PAIRED = ("P@1", "P@5", "PSP@1", "PSP@5")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_text(parser)
     parser.add_argument("--seeds", type=int, nargs="+", default=[17, 18, 19])
     parser.add_argument("--share", type=float, default=0.05, help="of the rows, which are new")
+    parser.add_argument("--runs", type=Path, help="a folder that keeps the runs")
     options.add_settings(parser)
     options.add_out(parser)
 
@@ -46,22 +50,31 @@ def main(args: argparse.Namespace) -> None:
     data = umpteen.load_dataset(args.data)
     about, rows = facts("cpu"), []
     table = Table(["seed", "run", "texts", "labels", "wall s", "CPU s", *METRICS])
-    gaps: dict[int, list[np.ndarray]] = {k: [] for k in PAIRED}
+    gaps: dict[str, list[np.ndarray]] = {metric: [] for metric in PAIRED}
     for seed in args.seeds:
         settings = [f"seed={seed}", f"data.text={args.text}", *args.settings]
-        found: dict[str, dict[int, np.ndarray]] = {}
-        with scratch_folder() as folder:
+        found: dict[str, dict[str, np.ndarray]] = {}
+        with kept_or_scratch(args.runs, seed) as folder:
             for name, part, how in plans(data, args.share, seed, settings, folder):
                 row, found[name] = measured(data, part, folder, name, how)
                 rows.append({"seed": seed, "run": name, **row})
-                table.add(*rows[-1].values())
+                table.add(*list(rows[-1].values())[:-1])
                 save(args.out, rows, **about)
-        for k in PAIRED:
-            gaps[k].append(found["continued"][k] - found["retrained"][k])
-    for k, values in gaps.items():
+        for metric in PAIRED:
+            gaps[metric].append(found["continued"][metric] - found["retrained"][metric])
+    for metric, values in gaps.items():
         gap = np.concatenate(values)
         error = 2 * gap.std() / np.sqrt(len(gap))
-        print(f"continued - retrained, P@{k}: {gap.mean():+.2f} ± {error:.2f} points")
+        print(f"continued - retrained, {metric}: {gap.mean():+.2f} ± {error:.2f} points")
+
+
+def kept_or_scratch(runs: Path | None, seed: int) -> AbstractContextManager[Path]:
+    """A folder for the runs of one seed."""
+    if runs is None:
+        return scratch_folder()
+    folder = runs / str(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    return nullcontext(folder)
 
 
 def plans(
@@ -95,35 +108,53 @@ def without_new(data: Any, share: float, seed: int) -> Any:
 
 def measured(
     data: Any, part: Any, folder: Path, name: str, how: dict[str, Any]
-) -> tuple[dict[str, Any], dict[int, np.ndarray]]:
-    """One training, its test metrics, and precision text by text."""
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """One training, its test metrics, and some of them text by text."""
     import umpteen
 
-    with Stopwatch() as training:
-        model = umpteen.train(
-            part, out=folder / name, device="cpu", cache=folder / f"{name}-tokens", **how
-        )
-    test = data["test"]
+    seconds, model = trained(part, folder, name, how)
     heads = umpteen.evaluate(model, data, split="test", metrics=METRICS).heads
     row = {
         "texts": len(part["train"]),
         "labels": len(part.labels),
-        "wall": round(training.wall, 1),
-        "cpu": round(training.cpu, 1),
+        **seconds,
         **{metric: round(heads["ensemble"].values[metric], 2) for metric in METRICS},
+        "combined": {metric: round(heads["combined"].values[metric], 2) for metric in METRICS},
     }
-    return row, precisions(model, test, data.labels) if name != "yesterday" else {}
+    return row, by_text(model, data) if name != "yesterday" else {}
 
 
-def precisions(model: Any, test: Any, labels: Any) -> dict[int, np.ndarray]:
-    """By k, (N,) the precision of the first k labels of each text, percent; filters left out."""
+def trained(
+    part: Any, folder: Path, name: str, how: dict[str, Any]
+) -> tuple[dict[str, float], Any]:
+    """Seconds of a training and its model; both are read where they were kept."""
+    import umpteen
+
+    times = folder / f"{name}.json"
+    if times.is_file():
+        return json.loads(times.read_text()), umpteen.Predictor.load(folder / name, device="cpu")
+    with Stopwatch() as training:
+        model = umpteen.train(
+            part, out=folder / name, device="cpu", cache=folder / f"{name}-tokens", **how
+        )
+    seconds = {"wall": round(training.wall, 1), "cpu": round(training.cpu, 1)}
+    times.write_text(json.dumps(seconds))
+    return seconds, model
+
+
+def by_text(model: Any, data: Any) -> dict[str, np.ndarray]:
+    """By metric, (N,) the part of each test text, percent; filters left out."""
+    from umpteen.metrics.hits import find_hits
+    from umpteen.metrics.parsing import parse_all
+    from umpteen.metrics.propensity import inverse_propensities
     from umpteen.ranking.queries import Queries
 
+    test, train, constants = data["test"], data["train"], data.propensity
     texts = test.texts(model.text_config.text)
+    assert list(model.labels.ids) == list(data.labels.ids)
     queries = Queries(texts, model.vectors(texts))
-    found = model.rank(queries, model.snapshot(), max(PAIRED), exclude=test.filters)
-    assert list(model.labels.ids) == list(labels.ids)
-    truth = test.filtered_targets()
-    hits = np.asarray(truth[np.arange(len(texts))[:, None], np.maximum(found.rows, 0)].todense())
-    hits = (hits > 0) & (found.rows >= 0)
-    return {k: 100.0 * hits[:, :k].mean(axis=1) for k in PAIRED}
+    top = model.rank(queries, model.snapshot(), 5, exclude=test.filters)
+    counts = data.label_counts
+    weights = inverse_propensities(counts, len(train), constants.a, constants.b)
+    hits = find_hits(top, test.filtered_targets(), inverse_propensities=weights)
+    return {str(m): 100.0 * m.per_query(hits) for m in parse_all(PAIRED)}

@@ -29,6 +29,10 @@ class ServiceError(UmpteenError):
         self.status, self.code = status, code
 
 
+class ServiceUnreachable(UmpteenError):
+    """The service does not answer."""
+
+
 class Client:
     """Client of ``umpteen serve`` over one kept connection; use one client per thread.
 
@@ -58,7 +62,7 @@ class Client:
         cafile: str | None = None,
         traceparent: str | None = None,
     ) -> None:
-        parts = urlsplit(url)
+        parts, self._url = urlsplit(url), url
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UmpteenError(f"{url!r} is no address of a service; expected http://host:port")
         self._connection = (
@@ -203,7 +207,7 @@ class Client:
 
         Raises:
             ServiceError: If the answer is not a success, after patience with overload.
-            UmpteenError: If the service cannot be reached.
+            ServiceUnreachable: If the service does not answer.
         """
         until = time.monotonic() + self._patience
         while True:
@@ -242,11 +246,14 @@ class Client:
                 # A kept connection may have been closed meanwhile. Every request may be repeated:
                 # a change that is in force already is granted again.
                 if attempt == 2:
-                    raise UmpteenError(f"the service does not answer: {error}") from error
+                    raise self._unreachable(error) from error
             except OSError as error:
                 self._connection.close()
-                raise UmpteenError(f"the service does not answer: {error}") from error
+                raise self._unreachable(error) from error
         raise AssertionError("unreachable")
+
+    def _unreachable(self, error: Exception) -> ServiceUnreachable:
+        return ServiceUnreachable(f"the service at {self._url} does not answer: {error}")
 
 
 def _trusting(cafile: str | None) -> ssl.SSLContext:

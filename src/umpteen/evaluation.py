@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from umpteen.predictor import Predictor
 from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.thresholds import at_least, set_metrics
+from umpteen.ranking.trained_examples import digest_texts
 from umpteen.scoring import Report, score
 from umpteen.types import TopK
 
@@ -44,6 +46,8 @@ class Evaluation:
     its thresholds."""
     unknown_labels: int = 0
     """Labels of the data that are not in the run; they count as misses."""
+    trained_texts: int = 0
+    """Texts that are among the training texts stored with the run: their metrics are too good."""
     per_label: PerLabel | None = None
     """Precision, recall, F1 and support of each label, of the last head."""
 
@@ -83,7 +87,10 @@ class Evaluation:
         ]
         n = next((report.n for report in self.heads.values()), 0)
         unknown = self.unknown_labels
-        more = f"{counted(unknown, 'label')} of the data not in the run" if unknown else ""
+        notes = [f"{counted(unknown, 'label')} of the data not in the run"] if unknown else []
+        if self.trained_texts:
+            notes.append(f"{self.trained_texts:,} are training texts of the run")
+        more = "; ".join(notes)
         caption = f"{counted(n, 'text')}, percent"
         names = ["metric", *self.heads]
         return html_table(names, rows, caption=caption, more=more, number=".2f")
@@ -101,7 +108,7 @@ class _Matched:
 
 
 def evaluate(
-    model: Predictor,
+    model: Predictor | str | Path,
     data: Any,
     labels: Any = None,
     *,
@@ -111,6 +118,7 @@ def evaluate(
     tokens: TokenStore | None = None,
     vectors: torch.Tensor | None = None,
     without: Iterable[str] = (),
+    per_query: bool = False,
     classes: Sequence[Any] | None = None,
     text_column: str | Sequence[str] | None = None,
     label_column: str | Sequence[str] | None = None,
@@ -124,7 +132,7 @@ def evaluate(
     they were set there, else from the data.
 
     Args:
-        model: A predictor; changes made after its training do not count.
+        model: A predictor, or the folder of a run; changes made after its training do not count.
         data: A data set, a path, a table, or texts, as ``umpteen.train`` takes them. Data without
             splits is evaluated whole.
         labels: The labels of texts, as ``umpteen.train`` takes them.
@@ -134,30 +142,48 @@ def evaluate(
         tokens: The split's tokens, where they are known already.
         vectors: (N, heads * dim) the split's search vectors, where they are encoded already.
         without: Scorers that the ensemble leaves out.
+        per_query: Whether reports keep the values of each query, for paired tests.
         classes: Label ids in the column order of an indicator matrix.
         text_column: The column with the text, for paths and tables; found by name if left out.
-        label_column: The column with the labels, or a list of columns of 0 and 1.
+        label_column: The column with the labels, or a list of columns.
         separator: Stands between the labels of a cell.
 
     Returns:
         A report per head, in percent.
     """
-    columns: dict[str, Any] = dict(
-        classes=classes, text_column=text_column, label_column=label_column
-    )
-    data = as_dataset(data, labels, separator=separator, known_labels=model.labels.ids, **columns)
-    model = model.as_trained()
+    model = _as_model(model).as_trained()
+    columns: dict[str, Any] = dict(text_column=text_column, label_column=label_column)
+    columns |= dict(classes=classes, separator=separator, known_labels=model.labels.ids)
+    data = as_dataset(data, labels, **columns)
     heads = model.heads if head == "all" else (model.require_head(head),)
-    names = _by_kind(metrics)
-    _require_sets(names.of_sets, heads)
-    measured = _Measurement(model, data, split, names, tokens=tokens, vectors=vectors)
+    names = _by_kind(metrics, heads)
+    given: dict[str, Any] = {"tokens": tokens, "vectors": vectors, "per_query": per_query}
+    measured = _Measurement(model, data, split, names, **given)
     reports, sets = {}, None
     for name in heads:
         left_out = tuple(without) if name == ENSEMBLE or head != "all" else ()
         reports[name], found, shown = measured.measure(name, left_out)
         sets = found or sets
     per_label = measured.per_label(name, *shown)
-    return Evaluation(reports, sets, len(measured.matched.unknown), per_label)
+    counts = len(measured.matched.unknown), measured.trained_texts()
+    return Evaluation(reports, sets, *counts, per_label)
+
+
+def _as_model(model: Any) -> Predictor:
+    """Return a model, or that of a run folder.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    if isinstance(model, str | Path):
+        return Predictor.load(model)
+    if not hasattr(model, "as_trained"):
+        raise ConfigError(
+            f"the model is {type(model).__name__}; pass a Predictor or the folder of a run, and "
+            "the data after it"
+        )
+    found: Predictor = model
+    return found
 
 
 class _Measurement:
@@ -170,6 +196,7 @@ class _Measurement:
         names: What to compute.
         tokens: The split's tokens, where they are known already.
         vectors: The split's search vectors, where they are encoded already.
+        per_query: Whether reports keep the values of each query.
     """
 
     def __init__(
@@ -181,9 +208,11 @@ class _Measurement:
         *,
         tokens: TokenStore | None,
         vectors: torch.Tensor | None,
+        per_query: bool,
     ) -> None:
         self.model, self.names, self.matched = model, names, _match(data, split, model)
-        self._part = part = self.matched.split
+        self._part, self._per_query = self.matched.split, per_query
+        part = self._part
         texts = list(part.texts(model.text_config.text))
         if vectors is None and tokens is not None:
             vectors = model.encoder.token_vectors(tokens)
@@ -204,7 +233,9 @@ class _Measurement:
         """Return the report of a head, its label sets, and which labels count as predicted."""
         names, ensemble = self.names, self.model.ensemble
         top = self._rank(head, names.depth, without)
-        report = score(top, self._part, metrics=names.of_places, **self._options)
+        report = score(
+            top, self._part, metrics=names.of_places, per_query=self._per_query, **self._options
+        )
         if head != ENSEMBLE or ensemble is None:
             shown = top.cut(FIRST_PLACES), f"the first {FIRST_PLACES} labels of each text"
             return report, None, shown
@@ -226,6 +257,13 @@ class _Measurement:
         own, scores = self.matched, label_scores(find_hits(predicted, self._truth))
         return PerLabel(head, rule, self.model.labels, own.unknown, own.label_counts, scores)
 
+    def trained_texts(self) -> int:
+        """Return how many of the texts are stored with the run as training texts."""
+        stored = self._snapshot.examples.trained
+        if stored is None:
+            return 0
+        return int(np.isin(digest_texts(self._queries.texts), stored.digests).sum())
+
     def _rank(self, head: str, k: int, without: tuple[str, ...]) -> TopK:
         k, snapshot = min(k, self._snapshot.n_labels), self._snapshot
         return self.model.rank(
@@ -245,14 +283,15 @@ class _Metrics:
     """Places that they look at."""
 
 
-def _by_kind(names: Sequence[str]) -> _Metrics:
+def _by_kind(names: Sequence[str], heads: Sequence[str]) -> _Metrics:
     """Return the metrics that measure places and those that measure label sets.
 
     Raises:
-        ConfigError: If a metric is not known.
+        ConfigError: If a metric is not known, or none of the heads has label sets.
     """
     parsed = parse_all(names)
     of_sets = [name for name, metric in zip(names, parsed, strict=True) if measures_sets(metric)]
+    _require_sets(of_sets, heads)
     of_places = [name for name in names if name not in of_sets]
     depth = max([*(getattr(metric, "k", None) or 0 for metric in parsed), FIRST_PLACES])
     return _Metrics(of_places, of_sets, [str(metric) for metric in parsed], depth)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from umpteen.data.formats.row_batches import RowBatch, RowReader
-from umpteen.data.mapped_strings import MappedStrings
 from umpteen.predictor import Predictor
 from umpteen.types import TopK
 
@@ -95,12 +94,6 @@ def label_records(top: TopK, place: int) -> list[dict[str, Any]]:
             label |= shown[len(labels)]
         labels.append(label)
     return labels
-
-
-def separator_for(ids: Sequence[str]) -> str | None:
-    """Return a character that no label id has, to join ids with; None where all are taken."""
-    packed = MappedStrings.pack(ids)
-    return next((mark for mark in (";", "|", "\t") if not packed.has(mark)), None)
 
 
 def _record(batch: RowBatch, texts: Sequence[str], top: TopK, place: int) -> dict[str, Any]:

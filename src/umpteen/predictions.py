@@ -126,7 +126,9 @@ class Prediction:
 
 def prediction(top: Ranked, place: int) -> Prediction:
     """Return the labels of one text."""
-    place = range(len(top))[place]
+    if not -len(top) <= place < len(top):
+        raise IndexError(f"there is no text {place}: these are the predictions of {len(top)} texts")
+    place %= len(top)
     filled = top.rows[place] >= 0
     rows = top.rows[place][filled]
     return Prediction(

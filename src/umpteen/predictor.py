@@ -33,6 +33,7 @@ from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.initial_snapshot import initial_snapshot
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.queries import Queries
+from umpteen.ranking.query_stream import QueryStream
 from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.reranking.cost import TIMED_TEXTS
 from umpteen.ranking.reranking.spec import Reranking
@@ -268,7 +269,7 @@ class Predictor(ChangeableRun):
 
     def rank(
         self,
-        queries: Queries,
+        queries: Queries | QueryStream,
         snapshot: Snapshot,
         k: int,
         *,
@@ -292,6 +293,7 @@ class Predictor(ChangeableRun):
             top = self._above(top, threshold, left_out, snapshot)
             return replace(top, queries=queries.texts)
         require_ensemble(name, threshold, explain, left_out)
+        assert isinstance(queries, Queries)  # streams are for the ensemble
         if not len(queries):
             empty = np.zeros((0, k))
             return TopK(empty.astype(np.int64), empty.astype(np.float32), snapshot.labels)
@@ -416,12 +418,12 @@ class Predictor(ChangeableRun):
             return top
         return keep_above(top, self.thresholds(threshold, snapshot, without))
 
-    def _queries(self, texts: list[str], head: str) -> Queries:
+    def _queries(self, texts: list[str], head: str) -> Queries | QueryStream:
         if not texts:
             width = self.label_vectors.width
             return Queries(texts, torch.empty(0, width, device=self.encoder.device))
         if head == ENSEMBLE and self._ranker is not None:
-            return self._ranker.queries(texts, self.vectors)
+            return self._ranker.queries(texts, self.encoder)
         return Queries(texts, self.vectors(texts))
 
     def _snapshots(self, stored: StoredEnsemble | None) -> SnapshotSource:

@@ -10,24 +10,31 @@ import math
 import zlib
 from array import array
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Propensity, Split
+from umpteen.data.formats.first_bytes import find_table_format
 from umpteen.data.formats.limits import Unzipped
+from umpteen.data.formats.row_batches import open_rows
+from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.labels import LabelSet
+from umpteen.data.record_output import separator_for
 from umpteen.errors import DataError
 from umpteen.metrics import DEFAULT_METRICS, parse_all
+from umpteen.metrics.base import PerQuery
 from umpteen.metrics.bins import contributions
 from umpteen.metrics.hits import drop_filtered, find_hits, put_in_order
 from umpteen.metrics.propensity import inverse_propensities
 from umpteen.types import TopK
 
 """The metrics of a report when none are named."""
-TIE_RULE = "ties: the smaller label row first"
+TIE_RULE = "ties: in the order of the labels"
+TABLES = ("csv", "tsv", "parquet")
 BIN_K = 5
 MAX_PLACES = 1 << 29
 """The largest queries times longest line that is read into memory (6 GB)."""
@@ -50,6 +57,8 @@ class Report:
     """Filter pairs taken out of truth and predictions."""
     width: int
     """Places per query that were given; beyond them everything is a miss."""
+    per_query: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Metric to the (n,) values of its queries, percent, where they were asked for."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values for a JSON document."""
@@ -72,6 +81,7 @@ def score(
     n_train: int,
     propensity: Propensity,
     metrics: Sequence[str] = DEFAULT_METRICS,
+    per_query: bool = False,
 ) -> Report:
     """Compare predictions with a split.
 
@@ -86,6 +96,7 @@ def score(
         n_train: Training queries, before any augmentation.
         propensity: The data set's constants.
         metrics: What to compute, such as ``["P@1", "PSP@5"]``.
+        per_query: Whether to keep the values of each query, of metrics that are averages.
 
     Returns:
         The report.
@@ -106,6 +117,7 @@ def score(
     hits = find_hits(
         kept, split.filtered_targets(), inverse_propensities=weights, label_counts=counts
     )
+    averages = [each for each in chosen if per_query and isinstance(each, PerQuery)]
     return Report(
         values={str(metric): 100.0 * metric.mean(hits) for metric in chosen},
         n=len(hits),
@@ -114,6 +126,7 @@ def score(
         n_without_positives=int(np.count_nonzero(hits.n_positives == 0)),
         n_filters=len(split.filters),
         width=topk.rows.shape[1],
+        per_query={str(metric): 100.0 * metric.per_query(hits) for metric in averages},
     )
 
 
@@ -161,6 +174,43 @@ def read_predictions(
             path=name,
         )
     return _pad(np.asarray(rows), np.asarray(lengths, np.int64), labels), unknown
+
+
+def table_lines(path: Path, labels: LabelSet) -> IO[bytes] | None:
+    """Return the predictions of a csv, tsv or parquet file as JSON lines; None for other files.
+
+    Args:
+        path: A file with a column ``labels``, as ``umpteen predict --out`` writes it: ids with a
+            separator between them, or a JSON list.
+        labels: The data's labels; the separator is one that no id holds.
+
+    Raises:
+        DataError: If the file cannot be read or has no such column.
+    """
+    if not path.is_file() or find_table_format(path, TableOptions()) not in TABLES:
+        return None
+    try:
+        table = open_rows(path, TableOptions(text_columns=("labels",))).table
+    except DataError as error:  # there is no option for the column of predictions
+        raise DataError(str(error).replace(" (--text-column)", "")) from error
+    mark, lines = separator_for(labels.ids), io.BytesIO()
+    for number, record in table.rows(["labels"]):
+        try:
+            ids = _ids_of_cell(record.get("labels"), mark)
+        except ValueError as error:
+            raise DataError(f"labels: not a JSON list: {error}", path=path, line=number) from None
+        lines.write(json.dumps({"labels": ids}).encode() + b"\n")
+    lines.seek(0)
+    return lines
+
+
+def _ids_of_cell(cell: Any, mark: str | None) -> list[Any]:
+    """Return the labels of a cell, in their order."""
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        return list(json.loads(cell))
+    if isinstance(cell, str):
+        return [part for part in (cell.split(mark) if mark else [cell]) if part]
+    return [] if cell is None else list(cell)
 
 
 def _read_lines(handle: IO[bytes], name: str) -> Generator[bytes, None, None]:

@@ -98,7 +98,8 @@ class _Pool:
 def suggest(model: Predictor, texts: Iterable[str], n: int = 20) -> list[Suggestion]:
     """Choose the texts to label next, the most useful first.
 
-    Equal texts are suggested once. Memory does not grow with the number of texts.
+    Equal texts are suggested once, texts without characters never. Memory does not grow with the
+    number of texts.
 
     Args:
         model: A predictor with an ensemble, whose scores are probabilities.
@@ -121,11 +122,11 @@ def suggest(model: Predictor, texts: Iterable[str], n: int = 20) -> list[Suggest
     snapshot = model.snapshot()
     limits = model.thresholds("auto", snapshot)
     size, pool = max(MAX_POOL, n), None
-    for start, block in _blocks(texts):
+    for positions, block in _blocks(texts):
         queries = Queries(block, model.vectors(block))
         top = model.rank(queries, snapshot, min(PLACES, snapshot.n_labels), head=ENSEMBLE)
         found = _Pool(
-            np.arange(start, start + len(block)),
+            positions,
             block,
             expected_errors(top, limits),
             _unit(queries.vectors.float().cpu().numpy()),
@@ -224,11 +225,11 @@ def _most(pool: _Pool, size: int) -> NDArray[np.int64]:
     return np.sort(ranked[:size])
 
 
-def _blocks(texts: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    source, start = iter(texts), 0
+def _blocks(texts: Iterable[str]) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
+    """Yield texts that are not blank, and their positions."""
+    source = ((place, text) for place, text in enumerate(texts) if text.strip())
     while block := list(islice(source, TEXTS_AT_ONCE)):
-        yield start, block
-        start += len(block)
+        yield np.array([place for place, _ in block]), [text for _, text in block]
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

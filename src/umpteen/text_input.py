@@ -80,6 +80,8 @@ def _require_column(texts: Any, name: str) -> None:
     shape = getattr(texts, "shape", None)
     if isinstance(shape, tuple) and len(shape) != 1:
         raise DataError(f"{name} has the shape {shape}; pass one dimension of strings")
+    if texts is None:
+        raise DataError(f"{name} is None; pass a string or a list of strings")
     if isinstance(texts, bytes | bytearray | memoryview) or not isinstance(texts, Iterable):
         raise DataError(_wrong_element(name, texts))
 

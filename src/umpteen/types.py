@@ -121,18 +121,26 @@ class TopK:
     def __getitem__(self, place: int) -> Prediction: ...
 
     @overload
-    def __getitem__(self, place: slice) -> TopK: ...
+    def __getitem__(self, place: slice | list[int] | NDArray[Any]) -> TopK: ...
 
-    def __getitem__(self, place: int | slice) -> Prediction | TopK:
-        if not isinstance(place, slice):
+    def __getitem__(self, place: int | slice | list[int] | NDArray[Any]) -> Prediction | TopK:
+        if not isinstance(place, slice | list | np.ndarray):
             return prediction(self, operator.index(place))
+        if isinstance(place, list):  # an empty one is of numbers, not of floats
+            place = np.array(place) if place else np.empty(0, np.int64)
+
+        def of(values: Any) -> Any:
+            if values is None or isinstance(place, slice):
+                return values if values is None else values[place]
+            return [values[row] for row in np.arange(len(self))[place].tolist()]
+
         return TopK(
             self.rows[place],
             self.scores[place],
             self.labels,
-            None if self.notes is None else self.notes[place],
-            None if self.explanations is None else self.explanations[place],
-            None if self.queries is None else self.queries[place],
+            of(self.notes),
+            of(self.explanations),
+            of(self.queries),
         )
 
     @property

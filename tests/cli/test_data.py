@@ -82,8 +82,8 @@ def test_check_takes_a_format_by_name(folder):
 def test_stats_print_counts_and_the_picture(folder):
     result = run("stats", folder)
     assert result.exit_code == 0
-    assert "propensity a 0.55, b 1.5" in result.stdout
-    assert "labels with fewer than 5 training queries: 100.0%; without any: 0" in result.stdout
+    assert "constants of PSP: A 0.55, B 1.5" in result.stdout
+    assert "labels with fewer than 5 training texts: 100.0%; without any: 0" in result.stdout
     assert "1 head" in result.stdout
     assert "5 tail" in result.stdout
     assert "#" in result.stdout

@@ -40,7 +40,7 @@ def test_the_table_is_on_stdout_and_its_conditions_on_stderr(
     result = umpteen_command("evaluate", trained, tiny_data_folder)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines()[0].split() == ["metric", "dual", "classifier", "combined"]
-    assert "20 texts; propensity A 0.55, B 1.5" in result.stderr
+    assert "20 texts; PSP with propensity A 0.55, B 1.5; " in result.stderr
 
 
 def test_the_last_model_can_be_evaluated(umpteen_command, trained, tiny_data_folder):
@@ -112,3 +112,12 @@ def test_the_usual_spelling_of_f1_is_answered_with_ours(
     said = fails(umpteen_command("evaluate", tiny_run, tiny_data_folder, *flags))
     assert "Did you mean 'MicroF1'?" in said
     assert "Did you mean 'MacroF1@3'?" in said
+
+
+def test_training_texts_are_named_in_a_warning(umpteen_command, tiny_run, tiny_data_folder):
+    file = tiny_data_folder / "train.jsonl"
+    result = umpteen_command("evaluate", tiny_run, file, "--metrics", "P@1")
+    assert "of 60 texts are training texts of the run" in result.stderr
+    assert f"umpteen data split {file} OUT" in result.stderr
+    wanted = umpteen_command("evaluate", tiny_run, tiny_data_folder, "--split", "train")
+    assert "training texts of the run" not in wanted.stderr

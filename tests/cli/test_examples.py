@@ -37,6 +37,21 @@ def test_examples_are_added_and_listed(umpteen_command, run, tmp_path):
     assert umpteen_command("examples", "list", run, "--offset", "9").exit_code == 0
 
 
+def test_a_table_is_read_like_training_data(umpteen_command, fails, run, tmp_path):
+    file = tmp_path / "fix.csv"
+    file.write_text("text,labels\nquite new words,L5;L2\nb,L1\n")
+    done = umpteen_command("examples", "add", run, file)
+    assert done.exit_code == 0, done.stderr
+    assert "added 2 examples; the run has 2" in done.stderr
+    listed = json.loads(umpteen_command("examples", "list", run, "--json").stdout)["examples"]
+    assert [(each["text"], sorted(each["labels"])) for each in listed] == [
+        ("quite new words", ["L2", "L5"]),
+        ("b", ["L1"]),
+    ]
+    file.write_text("text,labels\nmore words,nobody\n")
+    assert "no label has the id 'nobody'" in fails(umpteen_command("examples", "add", run, file))
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -28,7 +28,14 @@ def test_labels_are_added_retired_and_restored(umpteen_command, run):
     assert state_of(run).retired_ids == ["L3", "N1"]
     done = umpteen_command("labels", "restore", run, "N1", "--json")
     assert json.loads(done.stdout) == {"restored": 1, "revision": 3}
-    assert "restored 0 labels" in umpteen_command("labels", "restore", run, "N1").stderr
+    again = umpteen_command("labels", "restore", run, "N1")
+    assert again.stderr == "already in use: N1\n"
+    new = {"N1": "some lantern pocket", "N2": "another"}
+    file = "\n".join(json.dumps({"id": name, "text": text}) for name, text in new.items())
+    done = umpteen_command("labels", "add", run, "--file", "-", stdin=file)
+    assert done.stderr == "added 1 label; 1 already there\n"
+    done = umpteen_command("labels", "add", run, "--file", "-", stdin=file)
+    assert done.stderr == "already there: N1, N2\n"
     assert state_of(run).retired_ids == ["L3"]
 
 
@@ -78,7 +85,7 @@ def test_the_list_shows_and_searches(umpteen_command, run):
     umpteen_command("labels", "retire", run, "L0")
     result = umpteen_command("labels", "list", run, "--search", "LABEL l0")
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["id", "text", "examples", "state"]
+    assert lines[0].split() == ["id", "text", "training", "texts", "state"]
     assert lines[2].split() == ["L0", "label", "0", "18", "retired"]
     result = umpteen_command("labels", "list", run, "--limit", "3", "--offset", "2")
     assert "3 of 10 labels" in result.stderr

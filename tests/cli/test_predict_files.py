@@ -250,3 +250,19 @@ def test_label_ids_with_every_separator_are_written_as_a_list():
     (cells,) = csv.reader([lines.lines([record]).rstrip("\n")])
     assert json.loads(cells[1]) == ["x;y", "z|\t"]
     assert json.loads(cells[2]) == [0.5, 0.25]
+
+
+def test_an_ending_that_is_no_format_is_refused_and_a_replaced_file_is_named(
+    umpteen_command, fails, trained, tmp_path
+):
+    said = fails(
+        umpteen_command("predict", trained, "--out", tmp_path / "x.xlsx", stdin="red apple\n")
+    )
+    assert "ends in .csv, .jsonl or .parquet" in said
+    assert list(tmp_path.iterdir()) == []
+    out = tmp_path / "p.csv"
+    first, second = (
+        umpteen_command("predict", trained, "--out", out, stdin="red apple\n") for _ in range(2)
+    )
+    assert first.stderr.endswith(f"Wrote 1 row to {out}\n")
+    assert second.stderr.endswith(f"Wrote 1 row to {out}, which replaced the file that was there\n")

@@ -33,7 +33,7 @@ def test_data_and_out_are_used(run, tiny_data_folder, tmp_path):
     page = tmp_path / "page.html"
     result = report(run, "--data", tiny_data_folder, "--out", page)
     assert result.exit_code == 0, result.output
-    assert "on all 20 test queries" in page.read_text("utf-8")
+    assert "on all 20 test texts" in page.read_text("utf-8")
 
 
 def test_split_without_data_is_a_usage_error(run):

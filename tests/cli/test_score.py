@@ -1,3 +1,4 @@
+import csv
 import gzip
 import json
 
@@ -44,12 +45,26 @@ def test_the_table_shows_what_shaped_the_numbers(folder):
     for part in (
         "PSnDCG@5",
         "MacroF1@5",
-        "a = 0.6, b = 2.6",
-        "filter pairs taken out: 0",
-        "order and ties: as in each line",
-        "3 test queries, at most 2 predictions each",
+        "A 0.6, B 2.6",
+        "in the order of each line",
+        "3 test texts, at most 2 predictions each",
     ):
         assert part in result.stdout
+
+
+@pytest.mark.parametrize("joined", [";".join, json.dumps])
+def test_a_table_of_predictions_can_be_scored(folder, tmp_path, joined):
+    path = tmp_path / "predictions.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "labels", "scores"])
+        rows.writerows(["t", joined(labels), ""] for labels in PREDICTIONS)
+    table = run(path, folder, "--json")
+    assert table.exit_code == 0, table.output
+    assert table.stdout == run("-", folder, "--json", stdin=lines_of(PREDICTIONS)).stdout
+    path.write_text("text,label\na,b\n")
+    said = run(path, folder).stderr
+    assert "none is named 'labels'. Did you mean 'label'?" in said
 
 
 def test_what_predict_writes_can_be_scored(folder):

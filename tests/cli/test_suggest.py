@@ -44,6 +44,14 @@ def test_suggestions_can_be_corrected_and_added(umpteen_command, tiny_run, tiny_
     assert "added 3 examples" in added.stderr
 
 
+def test_empty_texts_are_left_out_and_counted(umpteen_command, tiny_run, tmp_path):
+    file = tmp_path / "texts.csv"
+    file.write_text("id,text\nA,\nB,red apple\nC,  \nD,old river\n")
+    made = umpteen_command("suggest", tiny_run, file, "-n", 4)
+    assert {record["id"] for record in found(made)} == {"B", "D"}
+    assert "2 texts of 4 to label next; 2 empty texts left out" in made.stderr
+
+
 def test_an_empty_file_gives_nothing(umpteen_command, tiny_run):
     assert found(umpteen_command("suggest", tiny_run, "-", stdin="")) == []
 

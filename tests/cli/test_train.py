@@ -32,7 +32,7 @@ def test_without_a_test_split_what_comes_next_is_to_predict(
     flags = (*FLAGS, "--set=train.epochs=1")
     made = umpteen_command("train", data, "--out", run, "--device", "cpu", *flags)
     assert made.exit_code == 0, made.stderr
-    assert f"Next: umpteen predict {run}" in made.stderr
+    assert f'Next: echo "some text" | umpteen predict {run}' in made.stderr
 
 
 def test_without_a_preset_the_reasons_are_said(umpteen_command, tiny_data_folder, tmp_path):

@@ -21,7 +21,7 @@ STRIP_SHAPE = {"SOFTPLUS": True, "ROWS": 16, "COLS": 128, "STRIP": 256}
 MAXIMA = {"bias": "*fp32", "maxima": "*fp32", "best": "*fp32", "n_query_tiles": "i32"}
 MAXIMA |= {"n_labels": "i32"}
 MAXIMA_SHAPE = {"TILE_Q": 128, "TILE_L": 256, "DEEP": 64, "DIM": 384, "WIDE": 128, "FEW": 8}
-MAXIMA_SHAPE |= {"INTERPRETED": False}
+MAXIMA_SHAPE |= {"GROUPS": True, "INTERPRETED": False}
 ROWS = {"touched": "*i32", "mean_scale": "*fp32", "square_scale": "*fp32", "rows": "*i64"}
 ROWS |= {"ids": "*i64", "values": "*fp32", "step": "i32", "key": "i64"}
 ROW_SHAPE = {"DIM": 256, "BLOCK": 256, "STEP": 0.1, "SHARE": 0.9}
@@ -80,6 +80,11 @@ KERNELS = {
             "tensordesc<bf16[128,64]>",
             MAXIMA | {"labels": "tensordesc<bf16[256,64]>", "n_tiles": "i32"},
             MAXIMA_SHAPE | {"PROGRAMS": 132},
+        ),
+        (
+            "tensordesc<bf16[128,64]>",
+            MAXIMA | {"labels": "tensordesc<bf16[256,64]>", "n_tiles": "i32"},
+            MAXIMA_SHAPE | {"PROGRAMS": 132, "DIM": 64, "GROUPS": False},
         ),
         (
             "tensordesc<fp8e4nv[128,128]>",

@@ -26,6 +26,10 @@ def make(kind, tiny_bert):
         encoder = resolve(ENCODERS, kind, kind="encoder")(
             torch.randn(V, 8), channels=5, widths=(1, 2, 4)
         )
+    elif kind == "inception":
+        encoder = resolve(ENCODERS, kind, kind="encoder")(
+            torch.randn(V, 8), channels=5, widths=(2, 3), stride=2, pooled=2
+        )
     else:  # of another package
         encoder = resolve(ENCODERS, kind, kind="encoder")(torch.randn(V, 8))
     if kind not in ("transformer", "chunked"):

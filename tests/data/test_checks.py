@@ -25,6 +25,11 @@ def test_repeated_texts_are_counted_without_regard_to_case_and_blanks():
     assert said == ["train: 2 texts repeat another (row 41 is as row 4: 'text number 3')"]
 
 
+def test_one_repeated_text_repeats_another():
+    said = warnings([*TEXTS, TEXTS[3]], [*LABELS, LABELS[3]])
+    assert said == ["train: 1 text repeats another (row 41 is as row 4: 'text number 3')"]
+
+
 def test_the_same_text_with_other_labels_is_named():
     said = warnings([*TEXTS, TEXTS[3], TEXTS[4]], [*LABELS, ["l1"], LABELS[4][::-1]])
     assert said[0].startswith("train: 2 texts repeat another")
@@ -70,6 +75,19 @@ def test_labels_that_look_like_several_are_named(mark, option):
     assert said.endswith(f"use --separator {option}")
 
 
+def test_labels_that_are_made_of_labels_are_named_at_any_frequency():
+    labels = [[["history", "biography", "history;biography", "travel"][i % 4]] for i in range(40)]
+    [said] = warnings(labels=labels)
+    assert said.startswith("1 of 4 labels hold ';' (first: 'history;biography') and a label has 10")
+    assert said.endswith("use --separator ';'")
+
+
+def test_few_rows_are_looked_at_too():
+    [said] = warnings(["Brot backen", "nach Rom"], [["Kochen, Essen"], ["Reisen"]])
+    assert said.startswith("1 of 2 labels hold commas (first: 'Kochen, Essen')")
+    assert warnings(["one", "two"], [["a/b"], ["a/c"]]) == []
+
+
 def test_names_with_commas_that_are_used_often_are_fine():
     assert warnings(labels=[[["Food, drinks", "Toys, games"][i % 2]] for i in range(40)]) == []
 
@@ -89,3 +107,14 @@ def test_groups_number_equal_texts_alike():
     groups = TextGroups.of_dataset(data)
     assert groups.of["train"].tolist() == [0, 1, -1, 0]
     assert groups.of["test"].tolist() == [1]
+
+
+def test_labels_with_blanks_between_labels_are_named():
+    pairs = [
+        [f"{a} {b}"] if i % 3 else [a]
+        for i, (a, b) in enumerate(zip("abcdeabcde" * 4, "bcdeacdeab" * 4, strict=True))
+    ]
+    said = warnings(TEXTS, [[" ".join(sorted(set(row[0].split())))] for row in pairs])
+    assert any("use --separator space" in line for line in said)
+    names = [["deep learning"], ["machine learning"], ["learning"], ["deep water"]] * 10
+    assert not any("--separator" in line for line in warnings(TEXTS, names))

@@ -84,7 +84,7 @@ LF_CASES = {
     "deep": (FIRST + "[" * 100_000 + "\n", "line 2: the line is not JSON"),
     "half a character": (FIRST + _line(title="\ud83d"), "line 2: a .u escape gives half"),
     "not UTF-8": (FIRST.encode() + b'{"title": "caf\xe9"}\n', "line 2: byte 0xe9 at position 15"),
-    "no rows": ("", "the file has no rows"),
+    "no rows": ("", "there are no rows"),
     "no positives": (_line(target_ind=[]), "no row has any label"),
     "broken gzip": (gzip.compress(FIRST.encode())[:-9], "the gzip data is broken or cut off"),
     "gzip junk": (b"\x1f\x8b junk", "the gzip data is broken or cut off"),
@@ -129,7 +129,7 @@ XC_CASES = {
     "other labels": ("trn_X_Y.txt", "2 3\n0:1\n1:1\n", "line 1: the first line declares 3 labels"),
     "more texts": ("trn_X.txt", "x\ny\nz\n", "2 rows of labels, but trn_X.txt has 3 texts"),
     "no positives": ("trn_X_Y.txt", "2 2\n\n\n", "no row has any label"),
-    "no texts": ("trn_X.txt", "", "the file has no rows"),
+    "no texts": ("trn_X.txt", "", "there are no rows"),
     "not UTF-8": ("Y.txt", b"A\n\xff\n", "line 2: byte 0xff at position 1"),
     "broken gzip": ("trn_X.txt", gzip.compress(b"x\ny\n")[:-3], "the gzip data is broken"),
 }
@@ -300,7 +300,7 @@ CSV_CASES = {
     "quote": ("train.csv", 'text,labels\n"x"y,a\n', "line 2: the fields cannot be separated"),
     "open quote": ("train.csv", 'text,labels\n"x,a\n', "line 2: the fields cannot be separated"),
     "empty": ("train.csv", "", "the file is empty"),
-    "header only": ("train.csv", "text,labels\n", "the file has no rows"),
+    "header only": ("train.csv", "text,labels\n", "there are no rows"),
     "no positives": ("train.csv", "text,labels\nx,\n", "no row has any label"),
     "label id twice": (
         "labels.csv",

@@ -135,7 +135,7 @@ def test_an_indicator_array_needs_classes(labels):
     data = Dataset.from_lists(["x", "y"], labels, classes=["u", "v", "w"])
     assert labels_of(data) == [["u", "w"], ["v"]]
     assert data.labels.ids == ["u", "v", "w"]
-    with pytest.raises(DataError, match="have 3 columns, but there are 2 names"):
+    with pytest.raises(DataError, match="have 3 columns, but classes has 2 names"):
         Dataset.from_lists(["x", "y"], labels, classes=["u", "v"])
 
 
@@ -161,3 +161,35 @@ def test_a_label_twice_in_a_list_is_kept_once():
     data = Dataset.from_lists(["x", "y"], [["a", "b", "a"], ["b"]])
     assert labels_of(data) == [["a", "b"], ["b"]]
     assert data.notes == ("train: 1 label twice in a row, kept once",)
+
+
+def test_a_column_twice_is_refused():
+    frame = pytest.importorskip("pandas").DataFrame(
+        [["x", "a", "b"]], columns=["text", "label", "label"]
+    )
+    with pytest.raises(DataError, match="column 'label' is there twice"):
+        Dataset.from_pandas(frame)
+
+
+def test_one_column_is_no_table():
+    with pytest.raises(DataError, match=r"one column \(Series\); expected a table"):
+        Dataset.from_pandas(pytest.importorskip("pandas").Series(["x"], name="text"))
+
+
+def test_errors_name_arguments_of_python():
+    with pytest.raises(DataError, match="Name it with label_column="):
+        Dataset.from_pandas(
+            pytest.importorskip("pandas").DataFrame({"text": ["x"], "answer": ["a"]})
+        )
+
+
+def test_bytes_are_called_so():
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"text": arrow.array([b"x"]), "labels": [["a"]]})
+    with pytest.raises(DataError, match="'text' is bytes; expected a string"):
+        Dataset.from_arrow(table)
+
+
+def test_iterators_are_lists_of_texts_and_labels():
+    data = Dataset.from_lists(iter(["x", "y"]), (row for row in [["a"], ["b"]]))
+    assert data.labels.ids == ["a", "b"]

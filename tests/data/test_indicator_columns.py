@@ -112,3 +112,33 @@ def test_splits_share_the_columns(tmp_path):
     data = load_dataset(tmp_path)
     assert data.labels.ids == LABELS
     assert data["test"].targets.toarray().tolist() == [[0, 1, 0]]
+
+
+# -- one label in a cell, in several columns --------------------------------------------------
+
+CELLS = [("a", "red", ""), ("b", "green", "red"), ("c", "", ""), ("d", "1", "blue")]
+IN_CELLS = [["red"], ["red", "green"], [], ["1", "blue"]]
+
+
+@pytest.mark.parametrize(
+    "names", [("label1", "label2"), ("Tag_1", "Tag_2"), ("topic 1", "topic 2")]
+)
+def test_numbered_columns_of_labels_are_found_and_said(names, tmp_path):
+    data = load_dataset(csv_file(tmp_path, CELLS, ["text", *names]))
+    assert [sorted(row) for row in labels_of(data)] == [sorted(row) for row in IN_CELLS]
+    assert f"labels from 2 columns, one in a cell ({', '.join(names)})" in data.notes[0]
+
+
+def test_columns_with_a_label_in_each_cell_can_be_named(tmp_path):
+    file = csv_file(tmp_path, CELLS, ["text", "main", "other"])
+    with pytest.raises(DataError, match="none has a name that is known for labels"):
+        load_dataset(file)
+    data = load_dataset(file, options=TableOptions(label_columns=("main", "other")))
+    assert data.labels.ids == ["red", "green", "1", "blue"]
+    assert data["train"].targets.nnz == 5
+
+
+def test_numbered_columns_of_0_and_1_stay_labels_of_their_own(tmp_path):
+    rows = [("a", 0, 1), ("b", 1, 1)]
+    data = load_dataset(csv_file(tmp_path, rows, ["text", "label1", "label2"]))
+    assert data.labels.ids == ["label1", "label2"]

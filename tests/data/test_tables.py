@@ -328,3 +328,36 @@ def test_a_file_without_a_suffix_is_a_table_where_options_say_so(tmp_path):
 def test_a_name_that_ends_in_text_is_found(tmp_path):
     data = load_dataset(written(tmp_path, "a.csv", "n,comment_text,label\n1,some words,a\n"))
     assert data["train"].titles == ["some words"]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_object_around_the_records_is_read(indent, tmp_path):
+    records = [{"text": "x", "labels": ["a"]}, {"text": "y", "labels": ["b", "a"]}]
+    for whole in ({"data": records}, {"version": 2, "rows": records}):
+        file = written(tmp_path, "a.json", json.dumps(whole, indent=indent))
+        assert labels_of(load_dataset(file)) == [["a"], ["a", "b"]]
+
+
+def test_one_record_with_a_list_is_still_one_record(tmp_path):
+    file = written(tmp_path, "a.jsonl", '{"text": "x y", "labels": ["a", "b"]}\n')
+    assert labels_of(load_dataset(file)) == [["a", "b"]]
+
+
+@pytest.mark.parametrize("missing", ["nan", "NaN", ""])
+def test_missing_labels_as_pandas_writes_them_are_no_labels(missing, tmp_path):
+    data = load_dataset(written(tmp_path, "a.csv", f"text,label\nx,nan-bread\ny,{missing}\n"))
+    assert labels_of(data) == [["nan-bread"], []]
+
+
+def test_whole_numbers_written_with_a_point_are_whole(tmp_path):
+    data = load_dataset(written(tmp_path, "a.csv", "text,label\nx,3.0\ny,\nz,12.0\n"))
+    assert data.labels.ids == ["3", "12"]
+    versions = load_dataset(written(tmp_path, "b.csv", "text,label\nx,3.0\ny,3.1\n"))
+    assert versions.labels.ids == ["3.0", "3.1"]
+
+
+def test_a_short_row_and_an_archive_are_sentences(tmp_path):
+    with pytest.raises(DataError, match="line 3: the row has 1 field, the header 2"):
+        load_dataset(written(tmp_path, "a.csv", "text,label\nx,a\nonly\n"))
+    with pytest.raises(DataError, match="is an archive; unpack it"):
+        load_dataset(written(tmp_path, "a.zip", "PK"))

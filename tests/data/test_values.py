@@ -91,13 +91,13 @@ def test_label_texts_are_taken():
         ((TEXTS,), {}, r"texts are given without labels; .* train\(texts, labels\)"),
         ((TEXTS, LISTS[:2]), {}, "3 train texts but labels for 2"),
         ((TEXTS, ["a", "b"]), {}, "3 texts but labels for 2"),
-        ((TEXTS, [1, 2, 3]), {}, "labels must be a list for each text, got 1"),
+        ((TEXTS, [1.5, 2, 3]), {}, "labels must be a list for each text, got 1.5"),
         ((TEXTS, "apple"), {}, "labels must be a list for each text, got one string"),
         ((TEXTS, MATRIX), {}, "give the labels of the columns as classes="),
-        ((TEXTS, MATRIX), {"classes": ["a"]}, "3 columns, but there are 1 names"),
+        ((TEXTS, MATRIX), {"classes": ["a"]}, "3 columns, but classes has 1 name"),
         ((["a", 2], [["x"], ["y"]]), {}, r"data\[1\] is int, not text"),
         (([["a"], ["b"]], [["x"], ["y"]]), {}, r"data\[0\] is a list"),
-        ((None,), {}, "data is missing"),
+        ((None,), {}, "data is None; pass"),
         ((b"data",), {}, "data is bytes"),
         ((FRAME, LISTS), {}, "labels is given, but it has its own"),
         ((FRAME,), {"classes": CLASSES}, "classes is given, but they belong"),
@@ -129,3 +129,17 @@ def test_known_labels_decide_how_cells_are_separated():
     frame = pd.DataFrame({"text": TEXTS, "labels": ["salt, fine", "pepper", "salt, fine"]})
     data = as_dataset(frame, known_labels=["salt, fine", "pepper"])
     assert sorted(data.labels.ids) == ["pepper", "salt, fine"]
+
+
+@pytest.mark.parametrize(
+    "labels", [[3, 1, 3], (3, 1, 3), np.array([3, 1, 3]), pd.Series([3, 1, 3])]
+)
+def test_a_number_for_each_text_is_its_label(labels):
+    data = as_dataset(TEXTS, labels)
+    assert labels_of(data) == [["3"], ["1"], ["3"]]
+
+
+def test_a_file_without_a_label_column_names_the_argument(tmp_path):
+    (tmp_path / "a.csv").write_text("text,answer\nx,a\n", encoding="utf-8")
+    with pytest.raises(DataError, match="label_column="):
+        as_dataset(tmp_path / "a.csv")

@@ -1,4 +1,4 @@
-"""The command under a real torchrun: a killed rank is spoken of, and the restart continues."""
+"""The command under a real torchrun: a rank is killed, and the restart continues."""
 
 import os
 import subprocess
@@ -28,9 +28,7 @@ def undisturbed(ranks, folder):
 
 
 @pytest.mark.slow
-def test_a_killed_rank_ends_the_try_with_a_sentence_and_the_restart_continues(
-    tiny_data_folder, tmp_path
-):
+def test_a_killed_rank_ends_the_try_and_the_restart_continues(tiny_data_folder, tmp_path):
     (tmp_path / "data").symlink_to(tiny_data_folder)
     run, errors = tmp_path / "run", tmp_path / "errors"
     command = [
@@ -50,7 +48,7 @@ def test_a_killed_rank_ends_the_try_with_a_sentence_and_the_restart_continues(
                 job.wait()
     spoken = errors.read_text()
     assert code == 0, spoken
-    assert "rank 0 of 2 (counted from 0) gets no answer from the others" in spoken
+    # The other rank notices the lost connection, unless torchrun ends it before: either is right.
     assert "Continuing from" in spoken
     assert "umpteen/training" not in spoken  # no traceback of ours
     codes = on_ranks(__file__, "undisturbed", 2, tmp_path)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from umpteen.index import groups as plain
+from umpteen.index.spans import plain_span_maxima
 
 pytest.importorskip("triton")
 from umpteen.index import kernels
@@ -40,6 +41,8 @@ def test_maxima_are_those_of_the_scores(name, n_queries, dtype, dim):
     found = kernels.group_maxima(queries, labels, bias, tile=kernels.TILES[name])
     for one, other in zip(wanted, found, strict=True):
         assert torch.equal(one, other)
+    spans = kernels.span_maxima(queries, labels, bias, tile=kernels.TILES[name])
+    assert torch.equal(spans, plain_span_maxima(queries, labels, bias))
 
 
 def test_the_default_tile_gives_the_same_maxima_and_is_fed_only_where_it_can_be(monkeypatch):

@@ -8,6 +8,7 @@ from umpteen.errors import ConfigError
 from umpteen.index import groups as plain
 from umpteen.index.exact import ExactIndex
 from umpteen.index.recall import recall
+from umpteen.index.spans import best_spans, groups_of, plain_span_maxima
 from umpteen.index.two_pass import FIRST_PASSES, TwoPass, best_groups, drop_pairs_
 
 CUDA = torch.cuda.is_available()
@@ -145,6 +146,52 @@ def test_memory_changes_no_answer(memory_bytes):
     index = ExactIndex.build(vectors, memory_bytes=memory_bytes, first_pass="bfloat16")
     exact = ExactIndex.build(vectors).search(queries, 9, exclude=exclude)
     assert np.array_equal(index.search(queries, 9, exclude=exclude).rows, exact.rows)
+
+
+@pytest.mark.parametrize(("n_labels", "memory_bytes"), [(513, 4_000), (1300, 60_000), (256, 1)])
+def test_vectors_in_few_bits_are_searched_in_place(build, n_labels, memory_bytes):
+    """Beyond the memory nothing is copied, and spans are kept block by block."""
+    vectors = torch.from_numpy(integers(23, n_labels, 64)).bfloat16()
+    queries = integers(24, 9, 64)
+    rng = np.random.default_rng(25)
+    exclude = np.stack([rng.integers(0, n, 300) for n in (9, n_labels)], axis=1)
+    allowed = rng.random(n_labels) < 0.9
+    index = build(vectors, dtype="bfloat16", memory_bytes=memory_bytes)
+    two_pass = index.two_pass
+    assert two_pass.few_bits is index.vectors
+    assert len(two_pass.tail) < 257
+    exact = ExactIndex.build(vectors.float()).search(queries, 7, exclude=exclude, allowed=allowed)
+    found = index.search(queries, 7, exclude=exclude, allowed=allowed)
+    assert np.array_equal(found.rows, exact.rows)
+    assert np.array_equal(found.scores, exact.scores)
+
+
+def test_large_tables_are_searched_by_spans_and_small_ones_by_groups():
+    counts = np.zeros(600, np.int64)
+    for memory_bytes, by_spans in ((1 << 20, True), (1 << 26, False)):
+        two_pass = TwoPass(torch.zeros(40_000, 8), "bfloat16", memory_bytes=memory_bytes)
+        assert two_pass._keeps_spans(counts, 10, 1) == by_spans
+        assert not two_pass.shared
+
+
+@pytest.mark.parametrize("width", [1, 3, 12, 40])
+@pytest.mark.parametrize("size", [256, 768, 10_240])
+def test_no_span_left_out_exceeds_what_is_said(width, size):
+    queries = torch.from_numpy(integers(26, 11, 4))
+    labels, bias = torch.from_numpy(integers(27, 1536, 4)), torch.zeros(1536)
+    bias[300:700] = -torch.inf
+    maxima = plain_span_maxima(queries, labels, bias)
+    blocks = [(s, labels[s : s + size], bias[s : s + size]) for s in range(0, 1536, size)]
+    chosen, left_out = best_spans(queries, blocks, width, plain_span_maxima)
+    assert (chosen.diff(dim=1) > 0).all()
+    rest = maxima.scatter(1, chosen, -torch.inf).amax(dim=1)
+    assert (rest <= left_out).all()
+    assert torch.equal(
+        maxima.gather(1, chosen).sort(dim=1, descending=True).values,
+        maxima.sort(dim=1, descending=True).values[:, : chosen.shape[1]],
+    )
+    rows = plain.members(groups_of(chosen)).flatten(1).sort(dim=1).values
+    assert torch.equal(rows.unflatten(1, (-1, plain.SPAN))[:, :, 0], chosen * plain.SPAN)
 
 
 def test_blocks_cover_all_queries_within_the_memory():

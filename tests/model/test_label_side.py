@@ -16,9 +16,9 @@ from umpteen.errors import ConfigError
 from umpteen.evaluation import evaluate
 from umpteen.model.vectors import label_search_vectors
 from umpteen.training import prepare
+from umpteen.training.batch import with_neighbours
 from umpteen.training.build_loop import build_loop, build_untrained_model
 from umpteen.training.factories import build_losses
-from umpteen.training.optim import Optimizers
 from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.step import classifier_loss
 
@@ -45,14 +45,15 @@ def parts(data, tmp_path, side, *changes):
 
 def dense_labels(model, found):
     """Every label's vector by plain dense expressions."""
-    texts = model.classifier(model.encode(found.labels.take(np.arange(40))))
+    encoded = model.encode(found.labels.take(np.arange(40)))
+    texts = model.classifier(encoded) + model.label_vectors
     if model.label_parametrization == "text":
-        return texts + model.label_vectors
+        return texts
     graph = torch.zeros(40, 40)
     for row in range(40):
         for near, weight in zip(model.graph_rows[row], model.graph_weights[row], strict=True):
             graph[row, int(near)] += weight
-    return texts + graph @ model.label_vectors
+    return texts + model.classifier(graph @ encoded)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -87,22 +88,14 @@ def test_the_loss_and_its_gradients_are_those_of_the_dense_sum(tiny_data, tmp_pa
     torch.testing.assert_close(own, model.label_vectors.grad, atol=1e-6, rtol=1e-4)
 
 
-def test_neighbours_shared_by_several_labels_are_updated_once(tiny_data, tmp_path):
-    _, _, model = parts(tiny_data, tmp_path, "graph")
-    dense = model.label_vectors.detach().clone().requires_grad_()
-    rates = {"lr_encoder": 0.0, "lr_heads": 0.0, "lr_labels": 0.01}
-    optimizers = Optimizers(model, **rates, weight_decay=0.0)
-    plain = torch.optim.AdamW([dense], lr=0.01, weight_decay=0.0)
-    rows = torch.arange(40)
-    aims = torch.randn(40, 16, generator=torch.Generator().manual_seed(4))
-    graph = torch.zeros(40, 40).scatter_add(1, model.graph_rows.long(), model.graph_weights)
-    for _ in range(3):
-        ((model.label_rows(rows) - aims) ** 2).sum().backward()
-        ((graph @ dense - aims) ** 2).sum().backward()
-        optimizers.step(1.0, clip_norm=0.0)
-        plain.step()
-        plain.zero_grad()
-    torch.testing.assert_close(model.label_vectors, dense, atol=1e-5, rtol=1e-4)
+def test_texts_of_neighbours_are_encoded_once_and_found_again():
+    graph = np.array([[0, 3], [1, 0], [2, 5], [3, 4], [4, 3], [5, 2]])
+    rows, near = with_neighbours(np.array([0, 3, 4]), graph)
+    assert rows.tolist() == [0, 3, 4]  # all neighbours are in the pool
+    np.testing.assert_array_equal(rows[near], graph[[0, 3, 4]])
+    rows, near = with_neighbours(np.array([1, 2, 5]), graph)
+    assert rows.tolist() == [1, 2, 5, 0]
+    np.testing.assert_array_equal(rows[near], graph[[1, 2, 5]])
 
 
 @pytest.mark.parametrize("side", SIDES)

@@ -1,4 +1,4 @@
-"""Corrections come first and are never lowered; texts without evidence stay below the threshold."""
+"""Corrections come first; labels they leave out, and texts without evidence, stay low."""
 
 import numpy as np
 import pytest
@@ -21,9 +21,9 @@ def given(n=40, factor=1.0):
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e6])
-def test_corrections_come_first_and_are_never_lowered(factor):
+def test_corrections_come_first_and_lower_the_labels_they_leave_out(factor):
     candidates, probabilities, scores, corrected = given(factor=factor)
-    after, ranked = apply_corrections(probabilities, scores, corrected)
+    after, ranked = apply_corrections(probabilities, scores, corrected, threshold=0.3)
     assert (after[corrected] >= probabilities[corrected]).all()
     assert (after[corrected] >= np.float32(CORRECTED)).all()
     before_order = top_k(scores, candidates.rows, 11)
@@ -33,6 +33,9 @@ def test_corrections_come_first_and_are_never_lowered(factor):
         old = before_order[query][before_order[query] >= 0]
         assert mine.tolist() == [*old[own[old]].tolist(), *old[~own[old]].tolist()]
         assert (after[query][mine].diff() <= 0).all()
+    left_out = corrected.any(dim=1, keepdim=True) & ~corrected
+    assert (after[left_out] < 0.3).all()
+    assert (after[left_out] <= probabilities[left_out]).all()
     untouched = ~corrected.any(dim=1)
     assert torch.equal(after[untouched], probabilities[untouched])
     assert torch.equal(ranked[untouched], scores[untouched])

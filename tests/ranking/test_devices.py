@@ -42,7 +42,7 @@ def test_a_variant_fitted_on_cuda_equals_that_of_the_cpu():
         scores = mine.scores(each, data.propensity)
         chances = mine.probabilities(scores, each)
         corrected = each.rows == 7
-        chances, scores = apply_corrections(chances, scores, corrected)
+        chances, scores = apply_corrections(chances, scores, corrected, threshold=0.3)
         none = torch.arange(33, device=each.rows.device) % 5 == 0
         chances, scores = apply_base_rates(
             chances, scores, each.counts, none, n_train=200, threshold=0.3

@@ -1,5 +1,7 @@
 """The conditional logit: its minimum, its prior, its contributions, its JSON."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from umpteen.errors import RunError
 from umpteen.ranking import ensemble_fitting
 from umpteen.ranking.candidates import Candidates, take, top_k
 from umpteen.ranking.ensemble import EnsembleWeights
-from umpteen.ranking.ensemble_fitting import fit_ensemble
+from umpteen.ranking.ensemble_fitting import MonotoneWeights, fit_ensemble
 from umpteen.ranking.features import matrix
 from umpteen.ranking.prior import prior_weights
 from umpteen.ranking.solver import prior_ridge
@@ -47,11 +49,42 @@ def test_the_fit_is_a_minimum_of_the_loss_written_as_a_loop(retrievers):
     assert model.converged
     given = standardized(model, candidates)
     best = objective(model.weights, given, candidates, positive, 0.01)
-    for place in range(len(model.weights)):
+    monotone = MonotoneWeights(retrievers, model.scale, int(candidates.counts.max()))
+    found = monotone.nearest(model.weights)
+    lower = [-np.inf if low is None else low for low in monotone.lower]
+    np.testing.assert_allclose(monotone.weights(found), model.weights, atol=1e-12)
+    for place in range(len(found)):
         for step in (-0.02, 0.02):
-            other = model.weights.copy()
-            other[place] += step
-            assert objective(other, given, candidates, positive, 0.01) > best - 1e-9
+            other = found.copy()
+            other[place] = max(found[place] + step, lower[place])
+            there = monotone.weights(other)
+            assert objective(there, given, candidates, positive, 0.01) > best - 1e-9
+
+
+@pytest.mark.parametrize("retriever", ALL)
+@pytest.mark.parametrize("n", [24, 300])
+def test_more_evidence_of_any_retriever_never_lowers_a_label(retriever, n):
+    candidates, positive = made(n=n, counts=np.where(COUNTS < 2, 0, COUNTS))
+    # This retriever is high where labels are wrong, and the more so for frequent labels.
+    misled = candidates.scores[retriever] * (~positive) * (1 + candidates.counts / 4)
+    candidates = replace(candidates, scores={**candidates.scores, retriever: misled.float()})
+    prior = prior_weights(ALL)
+    model = fit_ensemble(candidates, positive, ALL, prior=prior, max_count=50)
+    assert model.converged
+    counts = candidates.counts.clone()
+    counts[:, 0] = 50  # more texts than any label of the fit has
+    before = model.scores(replace(candidates, counts=counts), torch.float64)
+    for place in range(candidates.rows.shape[1]):
+        own = misled.double().clone()
+        own[:, place] = own[:, place].abs() + 0.3
+        more = replace(candidates, scores={**candidates.scores, retriever: own}, counts=counts)
+        after = model.scores(more, torch.float64)
+        valid = candidates.valid[:, place]
+        others = torch.arange(candidates.rows.shape[1]) != place
+        rise = (after - before)[valid]
+        assert (rise[:, place] >= -1e-9).all()
+        most = torch.where(candidates.valid[valid][:, others], rise[:, others], -torch.inf)
+        assert (most <= rise[:, place : place + 1] + 1e-9).all()  # nor against the others
 
 
 def test_the_gradient_is_that_of_the_loss():
@@ -142,7 +175,7 @@ def test_the_ridge_pulls_to_the_prior():
     best = objective(model.weights, given, candidates, positive, decay, center)
     for place in range(0, len(center), 3):
         other = model.weights.copy()
-        other[place] += 0.02
+        other[place] += 0.02  # stays within the bounds of monotone weights
         assert objective(other, given, candidates, positive, decay, center) > best - 1e-9
     assert best <= objective(center, given, candidates, positive, decay, center)
 

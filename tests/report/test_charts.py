@@ -37,6 +37,9 @@ def test_bars_have_heights_in_proportion_and_values_written():
     assert heights[3] == 0.0
     written = [t.text for t in shapes(markup, "text") if t.get("class") == "value"]
     assert written == ["40.0", "10.0", "20.0", "0.0"]
+    many = bar_chart("t", list("abcde"), [(name, "dual", [99.96] * 5) for name in "ABCD"])
+    written = [t.text for t in shapes(many, "text") if t.get("class") == "value"]
+    assert written == ["100"] * 20
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL])

@@ -113,7 +113,7 @@ def test_numbers_on_a_split_are_those_of_evaluate(run, tiny_data, tmp_path):
     for place, name in enumerate(["head", "2", "3", "4", "tail"]):
         expected = [f"{report.bins[place]:.2f}" for report in result.heads.values()]
         assert bins[name][2:] == expected
-    assert "on all 20 test queries of tiny" in page.sections["heads"]
+    assert "on all 20 test texts of tiny" in page.sections["heads"]
     assert "a = 0.55, b = 1.5" in page.sections["facts"]
 
 
@@ -354,7 +354,7 @@ def test_queries_without_true_labels_are_counted_and_not_shown(run, tiny_data, t
     data = replace(tiny_data, splits=splits)
     page = Page(write_report(run, data=data, out=tmp_path / "page.html"))
     without = int(np.count_nonzero(np.diff(data["test"].filtered_targets().indptr) == 0))
-    assert f"{without} queries have no true label" in page.sections["heads"]
+    assert f"{without} texts have no true label" in page.sections["heads"]
     assert part.titles[4] not in page.sections["examples"]
 
 

@@ -230,6 +230,7 @@ def test_what_is_refused_is_a_sentence(serving):
         ({"texts": "a", "deny": ["L01"] * 4}, 413, "deny holds 4 ids; at most 3"),
         ({"texts": "a", "colour": 1}, 422, "colour: "),
         ({"texts": 3}, 422, "not valid: texts"),
+        ({"text": "a"}, 422, 'send {"texts": ["some text"]}'),
         ({"texts": ["a", "b\ud800"]}, 422, "texts[1] contains a lone surrogate at character 2"),
         ({"texts": "a", "\ud800": 1}, 422, "not valid"),
         ({}, 422, "texts: Field required"),

@@ -1,11 +1,14 @@
 """Tokens, hosts, origins, sizes, headers, and a log without texts."""
 
+import asyncio
 import logging
 
 import pytest
+from waiting import PATIENCE
 
 from umpteen.errors import ConfigError
 from umpteen.serving.access import Access
+from umpteen.serving.connections import Connection, Connections
 from umpteen.serving.options import Options
 
 READ, CHANGE = "r" * 20, "c" * 20
@@ -156,3 +159,26 @@ def test_the_log_holds_no_texts(client, caplog):
 )
 def test_no_path_of_a_request_is_opened(client, path):
     assert client.get(path).status_code == 404
+
+
+def test_time_in_which_the_process_did_not_run_is_not_counted_as_the_client_s():
+    async def play():
+        loop = asyncio.get_running_loop()
+        connections = Connections(Options(("run",), header_seconds=60))
+        accept = lambda: Connection(connections, asyncio.Protocol())  # noqa: E731
+        async with await loop.create_server(accept, "127.0.0.1", 0) as server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            async with asyncio.timeout(PATIENCE):
+                while not len(connections):
+                    await asyncio.sleep(0.01)
+                now = loop.time()
+                connections.sweep(now + 3600, late=3600)
+                kept = len(connections)
+                connections.sweep(now + 7200, late=0)
+                answer = await reader.read()
+            writer.close()
+            return kept, answer
+
+    kept, answer = asyncio.run(play())
+    assert kept == 1
+    assert answer.startswith(b"HTTP/1.1 408 ")

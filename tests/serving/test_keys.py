@@ -47,6 +47,18 @@ def test_scopes_include_those_before_them(serving, file):
         assert client.get("/v1/models", headers=headers).status_code == expected[0]
 
 
+def test_a_key_that_may_only_read_is_named(serving, file):
+    token = add_key(file, "page", "read")
+    client = serving(keys_file=str(file))
+    for headers, words in (
+        (bearer(token), "the key 'page' may only read; give it the scope change"),
+        ({}, "changes are off: no key has the scope change"),
+    ):
+        answer = client.post("/v1/labels", json=NEW, headers=headers)
+        assert answer.status_code == 403
+        assert answer.json()["error"]["message"] == words
+
+
 def test_the_file_holds_no_token_and_is_its_owners(file):
     token = add_key(file, "page", "read")
     assert token not in file.read_text()

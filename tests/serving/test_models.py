@@ -90,6 +90,10 @@ def test_requests_get_the_active_model_or_the_one_they_name(serve_runs, folder):
     assert client.post("/v1/labels?model=second", json=new).status_code == 200
     assert "N1" in best(client, model="second")
     assert "N1" not in best(client)
+    listed = {each["name"]: each["labels"] for each in client.get("/v1/models").json()["models"]}
+    infos = {name: client.get(f"/v1/info?model={name}").json()["n_labels"] for name in listed}
+    assert listed == infos
+    assert listed["second"] == listed["a"] + 1
 
 
 def test_load_activate_roll_back_and_unload(serve_runs, folder):

@@ -20,6 +20,8 @@ from umpteen.run_folder import RunFolder
 from umpteen.serving.costs import cost_of
 from umpteen.store import ChangeStore
 
+from .test_dashboard import dashboard_metrics
+
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 ROOT = Path(__file__).parents[2]
 TEXT = "old river mirror"
@@ -88,6 +90,9 @@ def test_workers_share_changes_and_counts(service, run):
     for _ in range(8):
         answers(running)
     until(lambda: read_counter(read_metrics(running), "texts_total") >= 64)
+    # What the dashboard shows is there from the start, also what has not happened yet.
+    shown = set(re.findall(r"^# TYPE (\S+)", read_metrics(running), re.M))
+    assert dashboard_metrics() <= shown
     assert running.stop() == 0
 
 

@@ -9,7 +9,7 @@ from small_runs import SETTINGS
 
 from umpteen.data.formats import load_dataset
 from umpteen.errors import RunError
-from umpteen.study import drawing, results, running
+from umpteen.study import drawing, outcomes, results, running, sources
 from umpteen.study.definition import read_study
 
 TEXT = """
@@ -95,10 +95,10 @@ def test_what_is_done_is_kept(study, made):
 def test_a_run_is_made_again_when_its_settings_or_its_data_change(study, made, tiny_data):
     run = study.runs()[0]
     data = load_dataset(run.source.path)
-    key = running.run_key(study, run, data, running.data_fingerprint(data))
+    key = running.run_key(study, run, data, sources.data_fingerprint(data))
     assert running.is_done(made[0], run, key)
     other = next(r for r in study.runs() if r.switch.name == "gandalf" and r.seed == run.seed)
-    assert running.run_key(study, other, data, running.data_fingerprint(data)) != key
+    assert running.run_key(study, other, data, sources.data_fingerprint(data)) != key
     assert running.run_key(study, run, data, "other data") != key
 
 
@@ -120,7 +120,7 @@ def test_a_run_without_the_static_table_is_another_run(study, tiny_data, monkeyp
 def test_a_source_may_keep_a_share_of_its_training_queries(study, tiny_data_folder):
     whole = load_dataset(tiny_data_folder)
     source = dataclasses.replace(study.sources[0], queries=0.3)
-    data = running.load_source(source)
+    data = sources.load_source(source)
     titles = list(whole["train"].titles)
     rows = [titles.index(title) for title in data["train"].titles]
     assert len(rows) == round(0.3 * len(titles))
@@ -128,7 +128,7 @@ def test_a_source_may_keep_a_share_of_its_training_queries(study, tiny_data_fold
     assert rows != list(range(len(rows)))
     assert (data["train"].targets != whole["train"].targets[rows]).nnz == 0
     assert data["test"].titles == whole["test"].titles
-    assert running.load_source(source)["train"].titles == data["train"].titles
+    assert sources.load_source(source)["train"].titles == data["train"].titles
 
 
 def test_an_encoder_counts_by_its_files_and_not_by_its_place(study, tiny_data, tmp_path):
@@ -229,7 +229,7 @@ def test_a_result_without_a_metric_that_was_added_since_is_missing(study, made):
 
 
 def test_a_damaged_result_is_named(study, made, tmp_path):
-    file = running.result_file(tmp_path, study.runs()[0])
+    file = outcomes.result_file(tmp_path, study.runs()[0])
     file.parent.mkdir()
     file.write_text("[]")
     with pytest.raises(RunError, match="is not the result of a run"):

@@ -136,7 +136,7 @@ def test_few_held_out_texts_mean_cross_validation(small_run, tmp_path):
     n_train = len(model.snapshot().examples.trained)
     assert n_train == 51
     assert model.ensemble.n_train == n_train
-    assert model.ensemble.fitted_on == "51 validation texts, cross-fitted"
+    assert model.ensemble.fitted_on == "51 training texts, cross-validated"
     assert model.ensemble.variants[0].validation["P@1"] > 0
     check_works(model)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from umpteen.training import row_optimizer
+from umpteen.training.optim import Optimizers
 from umpteen.training.row_adamw import RowAdamW
 from umpteen.training.row_optimizer import totals_by_entry
 
@@ -177,3 +178,30 @@ def test_a_step_of_repeated_rows_is_the_same_with_and_without_waiting(monkeypatc
             optimizer.step()
         results.append(ours.detach().clone())
     torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-14)
+
+
+class Labels(torch.nn.Module):
+    """Label vectors and nothing else."""
+
+    neighbours = 0
+
+    def __init__(self):
+        super().__init__()
+        self.label_vectors = table(6)
+
+    def row_parameters(self):
+        return [self.label_vectors]
+
+
+def test_dense_adamw_moves_the_rows_without_a_gradient_too():
+    """Label vectors under ``adamw-dense`` are those of torch's AdamW on the dense gradient."""
+    model, twin = Labels(), table(6)
+    rates = {"lr_encoder": 0.1, "lr_heads": 0.1, "lr_labels": 0.1, "weight_decay": 0.02}
+    optimizers = Optimizers(model, label_optimizer="adamw-dense", **rates)
+    expected = torch.optim.AdamW([twin], lr=0.1, weight_decay=0.02)
+    for seed, rows in enumerate(([0, 2], [1], [2, 5])):
+        gradient = sparse(rows, random_values(len(rows), seed), 6)
+        model.label_vectors.grad, twin.grad = gradient, gradient.to_dense()
+        optimizers.step(1.0, clip_norm=0.0)
+        expected.step()
+    torch.testing.assert_close(model.label_vectors, twin, rtol=1e-9, atol=1e-12)

@@ -10,8 +10,10 @@ import math
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from rank_children import on_ranks, said
@@ -21,8 +23,10 @@ from small_runs import fit as fit_alone
 from umpteen.compute.distributed.sharding import Ranks
 from umpteen.config.loading import load_config
 from umpteen.data.formats import load_dataset
+from umpteen.data.labels import LabelSet
 from umpteen.errors import ConfigError, TrainingStopped
 from umpteen.run_folder import RunFolder
+from umpteen.training import refresh
 from umpteen.training.reporters import Silent
 from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
@@ -107,9 +111,13 @@ WHOLE = {2: list(CASES)[::2], 3: list(CASES)[1::2]}
 RESUMED = {3: list(CASES)[::2], 1: list(CASES)[1::2]}
 """By number of ranks. Every case runs on two (until it is stopped), on three, and on another number
 than it was stopped on; not every case in every way, as a run of three costs that of three runs."""
+SHARDED = "pool, both heads"
+"""The case whose ranks search their own labels when negatives are mined."""
 IMPORTS = ("transformers.models.bert.modeling_bert", "transformers.models.auto.tokenization_auto")
 """What a transformer needs."""
 STOP = 3
+NO_FILTERS = np.zeros((0, 2), np.int64)
+CONTINUED, CONTINUED_CASE = "from another run", "all labels, both heads"
 
 
 class InterruptAt(Silent):
@@ -124,6 +132,7 @@ class InterruptAt(Silent):
 
 
 def fit(ranks, folder, name, *changes, **options):
+    refresh.SHARDED_BYTES = 0 if name.startswith(SHARDED) else 1 << 30
     if name.startswith(TRANSFORMER):
         torch.set_default_dtype(torch.float32)
         changes = (*changes, f"encoder.name={folder / 'bert'}", "encoder.options={}")
@@ -139,6 +148,13 @@ def whole(ranks, folder):
     for case in WHOLE.get(ranks.world, CASES):
         predictor = fit(ranks, folder, f"{case}-{ranks.world}", *CASES[case])
         assert predictor.predict("red apple", 2).rows.shape == (1, 2)
+    fit(
+        ranks,
+        folder,
+        f"{CONTINUED}-{ranks.world}",
+        *CASES[CONTINUED_CASE],
+        from_run=folder / "before",
+    )
 
 
 def stopped(ranks, folder):
@@ -211,13 +227,24 @@ def whole_and_resumed(ranks, folder):
 
 
 @pytest.fixture(scope="module")
-def runs(tiny_data_folder, tiny_bert, tmp_path_factory):
+def runs(tiny_data, tiny_data_folder, tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("on-ranks")
     shutil.copytree(tiny_data_folder, folder / "data")
     shutil.copytree(tiny_bert, folder / "bert")
     settings = json.loads((folder / "bert" / "config.json").read_text())
     settings.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     (folder / "bert" / "config.json").write_text(json.dumps(settings))
+
+    # A run that lacks the last two labels.
+    train_split = tiny_data["train"]
+    fewer = replace(train_split, targets=train_split.targets[:, :-2], filters=NO_FILTERS)
+    labels = LabelSet(tiny_data.labels.ids[:-2], tiny_data.labels.titles[:-2])
+    data = replace(tiny_data, labels=labels, splits={"train": fewer})
+    torch.set_default_dtype(torch.float64)
+    try:
+        fit_alone(data, folder / "before", *SMALL, *CASES[CONTINUED_CASE])
+    finally:
+        torch.set_default_dtype(torch.float32)
 
     def start(function, world):
         codes = on_ranks(__file__, function, world, folder, imports=IMPORTS)
@@ -278,6 +305,13 @@ def pairs(cases):
 @pytest.mark.parametrize(("world", "case"), pairs(WHOLE))
 def test_any_number_of_ranks_comes_to_what_one_comes_to(case, world, runs):
     assert_same_run(runs / f"{case}-{world}", runs / f"{case}-1")
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_start_from_another_run_as_one_does(world, runs):
+    assert_same_run(runs / f"{CONTINUED}-{world}", runs / f"{CONTINUED}-1")
+    known = np.load(runs / f"{CONTINUED}-{world}" / "from" / "known.npy")
+    assert known.tolist() == [*range(38), -1, -1]
 
 
 @pytest.mark.parametrize(("world", "case"), pairs(RESUMED))

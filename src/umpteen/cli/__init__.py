@@ -41,7 +41,7 @@ SUMMARIES = {
     "data": "Check, describe, split, convert and build data sets.",
     "demo": "Train the default model on a small real data set and try it.",
     "evaluate": "Print metrics of a run on a data set.",
-    "export": "Write a run for other programs, such as sentence-transformers.",
+    "export": "Write a run's encoder or label vectors for other programs.",
     "fit-ensemble": "Fit the ensemble: weigh all scorers on validation texts.",
     "examples": "Add labelled texts without training, and list them.",
     "index": "Build a search index for a run and measure its recall.",

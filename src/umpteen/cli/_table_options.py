@@ -31,7 +31,7 @@ LABEL_COLUMN = click.option(
     "--label-column",
     multiple=True,
     metavar="NAME",
-    help="The column with the labels. Several: columns of 0 and 1, one for each label.",
+    help="The column with the labels. Several: of 0 and 1 for each label, or one label a cell.",
 )
 ID_COLUMN = click.option("--id-column", metavar="NAME", help="The column with the ids of the rows.")
 SEPARATOR = click.option(

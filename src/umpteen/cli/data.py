@@ -94,9 +94,8 @@ def check(path: str, data_format: str | None, as_json: bool, table: TableOptions
         found: dict[str, Any] = {"ok": True, "format": name, "name": dataset.name}
         write_json({**found, "labels": len(dataset.labels), "splits": splits, "warnings": warnings})
         return
-    rows = [[each, *counts.values()] for each, counts in splits.items()]
     title = f"{dataset.name}: {name}, {plural(len(dataset.labels), 'label')}"
-    write_table(["split", "queries", "positives", "filter pairs"], rows, title=title)
+    _write_splits(splits, {"queries": "texts", "positives": "their labels"}, title)
     for warning in warnings:
         log(f"warning: {warning}")
     use = "be used" if "train" in splits else "be measured on, not trained: there is no train split"
@@ -184,28 +183,32 @@ def _show_neighbours(dataset: Any, label: str, most: int, as_json: bool, plot: s
         log(f"Wrote {plot}")
 
 
+def _write_splits(splits: dict[str, Any], names: dict[str, str], title: str) -> None:
+    """Write a row for each split; filter pairs only where there are some."""
+    if any(each["filter_pairs"] for each in splits.values()):
+        names = {**names, "filter_pairs": "filter pairs"}
+    rows = [[split, *(each[name] for name in names)] for split, each in splits.items()]
+    write_table(["split", *names.values()], rows, title=title)
+
+
 def _print_stats(found: dict[str, Any]) -> None:
     from umpteen.data.frequency_plot import draw_text
 
     labels = found["labels"]
     constants = found["propensity"]
     title = (
-        f"{found['name']}: {labels['count']} labels, "
-        f"propensity a {constants['a']:g}, b {constants['b']:g}"
+        f"{found['name']}: {plural(labels['count'], 'label')}; "
+        f"constants of PSP: A {constants['a']:g}, B {constants['b']:g}"
     )
-    rows = [
-        [name, each["queries"], each["positives"], each["without_labels"], each["filter_pairs"]]
-        for name, each in found["splits"].items()
-    ]
-    headers = ["split", "queries", "positives", "without labels", "filter pairs"]
-    write_table(headers, rows, title=title)
+    names = {"queries": "texts", "positives": "their labels", "without_labels": "without labels"}
+    _write_splits(found["splits"], names, title)
     spreads: list[tuple[str, dict[str, float]]] = []
     for name, each in found["splits"].items():
-        spreads.append((f"{name}: positives per query", each["positives_per_query"]))
+        spreads.append((f"{name}: labels per text", each["positives_per_query"]))
         spreads.append((f"{name}: words", each["words"]))
     spreads.append(("labels: words", labels["words"]))
     if "bins" in labels:
-        spreads.append(("labels: training queries", labels["queries_per_label"]))
+        spreads.append(("labels: training texts", labels["queries_per_label"]))
     write_lines("")
     columns = ["mean", "min", "median", "p90", "max"]
     write_table(["", *columns], [[name, *(float(s[c]) for c in columns)] for name, s in spreads])
@@ -213,7 +216,7 @@ def _print_stats(found: dict[str, Any]) -> None:
         return
     write_lines("")
     write_lines(
-        f"labels with fewer than {labels['few_queries']} training queries: "
+        f"labels with fewer than {labels['few_queries']} training texts: "
         f"{labels['share_with_few_queries']:.1%}; without any: {labels['without_training_query']}"
     )
     write_lines("", "Labels that share each fifth of the training pairs, head to tail:")

@@ -90,6 +90,13 @@ def evaluate(
             f"Wrote {plural(written, 'label')} to {per_label}; predicted are "
             f"{result.per_label.rule} (head {result.per_label.head})"
         )
+    if result.trained_texts and split != "train":
+        n = next(iter(result.heads.values())).n
+        log(
+            f"warning: {result.trained_texts:,} of {plural(n, 'text')} are training texts of the "
+            "run; metrics on them say nothing about new texts. Hold texts out before training: "
+            f"umpteen data split {data} OUT"
+        )
     if as_json:
         write_json(result.as_json())
         return
@@ -126,7 +133,8 @@ def _print(result: Evaluation, names: list[str], predictor: Predictor, *, rerank
         unknown = plural(result.unknown_labels, "label")
         log(f"{unknown} of the data not known to the run, counted as misses")
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
+    filtered = f"{plural(first.n_filters, 'filter pair')} left out; " if first.n_filters else ""
     log(
-        f"{plural(first.n, 'text')}; propensity A {a:g}, B {b:g}; "
-        f"{plural(first.n_filters, 'filter pair')}; search: {', '.join(searches)}; {TIE_RULE}"
+        f"{plural(first.n, 'text')}; PSP with propensity A {a:g}, B {b:g}; {filtered}"
+        f"search: {', '.join(searches)}; {TIE_RULE}"
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import click
@@ -13,13 +14,14 @@ from umpteen.cli.labels import open_store
 
 PAGE = 50
 SHOWN_CHARACTERS = 60
+TABLES = (".csv", ".tsv", ".parquet")
 
 
 @click.group()
 def examples() -> None:
     """Add labelled texts to a run without training, and list them.
 
-    Examples are stored corrections: similar texts get their labels from the next prediction on.
+    From the next prediction on, the same text has these labels, and they rise for similar texts.
     """
 
 
@@ -31,10 +33,13 @@ def examples() -> None:
 def add(run: str, file: IO[str], as_json: bool) -> None:
     """Add the examples of FILE to RUN; each line is {"text": .., "labels": [ids]}.
 
-    A text that is there already gets the new labels. If one line is wrong, nothing is added.
+    A FILE that ends in .csv, .tsv or .parquet is read like training data. A text that is there
+    already gets the new labels. If one line is wrong, nothing is added.
     """
-    pairs = list(_read(file))
     store = open_store(run)
+    name = getattr(file, "name", "-")
+    table = Path(name).suffix.lower() in TABLES
+    pairs = _read_table(name, store.labels.ids) if table else list(_read(file))
     texts, labels = [p["text"] for p in pairs], [p["labels"] for p in pairs]
     count = store.add_examples(texts, labels, who="cli")
     total = len(store.state().examples)
@@ -75,6 +80,23 @@ def list_(run: str, offset: int, limit: int, as_json: bool) -> None:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _read_table(name: str, known: Sequence[str]) -> list[dict[str, Any]]:
+    """Read a table with the columns of training data."""
+    from umpteen.cli._table_options import read_data
+    from umpteen.data.formats.table_options import TableOptions
+    from umpteen.store.checks import check_examples
+
+    data = read_data(name, None, TableOptions().with_known(known))
+    split, ids = next(iter(data.splits.values())), data.labels.ids
+    rows, texts = split.targets.tolil().rows, split.texts()
+    pairs: list[dict[str, Any]] = [
+        {"text": text, "labels": [ids[row] for row in own]}
+        for text, own in zip(texts, rows, strict=True)
+    ]
+    check_examples([pair["text"] for pair in pairs], [pair["labels"] for pair in pairs])
+    return pairs
 
 
 def _read(file: IO[str]) -> Iterator[dict[str, Any]]:

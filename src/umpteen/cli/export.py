@@ -10,7 +10,9 @@ import click
 from umpteen.cli._options import device_option, format_option, log, sentences
 
 # \b keeps click from filling the list into a paragraph.
-HELP = """Write RUN in a form that other programs use.
+HELP = """Write the encoder or the label vectors of RUN for other programs.
+
+For a table of predictions use umpteen predict RUN TEXTS --out predictions.csv.
 
 \b
 sentence-transformers  encoder and a head: SentenceTransformer(OUT)
@@ -51,7 +53,7 @@ def export(
     device: str,
     data_format: str | None,
 ) -> None:
-    """Write RUN in a form that other programs use; HELP is what the command prints."""
+    """Write RUN for other programs; HELP is what the command prints."""
     from umpteen.data.formats import load_dataset
     from umpteen.export import EXPORTS
     from umpteen.predictor import Predictor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from umpteen.store import ChangeStore, NewLabel
 
 PAGE = 50
+SHOWN = 5
+STATES = {"added": "there", "retired": "retired", "restored": "in use"}
+"""What a label is already where a change does nothing."""
 
 
 @click.group()
@@ -44,7 +47,8 @@ def add(
     if (file is None) == (label_id is None) or (label_id is None) != (text is None):
         raise click.UsageError("Name an ID and a TEXT, or a --file.")
     new = [NewLabel(label_id or "", text or "")] if file is None else list(_read(file))
-    _change(run, lambda store: store.add_labels(new, who="cli"), "added", as_json)
+    known = {each.id for each in new}
+    _change(run, lambda store: store.add_labels(new, who="cli"), "added", as_json, known)
 
 
 @labels.command()
@@ -54,7 +58,7 @@ def add(
 @sentences
 def retire(run: str, ids: tuple[str, ...], as_json: bool) -> None:
     """Retire the labels IDS of RUN: no prediction returns them."""
-    _change(run, lambda store: store.retire_labels(ids, who="cli"), "retired", as_json)
+    _change(run, lambda store: store.retire_labels(ids, who="cli"), "retired", as_json, set(ids))
 
 
 @labels.command()
@@ -64,7 +68,7 @@ def retire(run: str, ids: tuple[str, ...], as_json: bool) -> None:
 @sentences
 def restore(run: str, ids: tuple[str, ...], as_json: bool) -> None:
     """Restore the retired labels IDS of RUN."""
-    _change(run, lambda store: store.restore_labels(ids, who="cli"), "restored", as_json)
+    _change(run, lambda store: store.restore_labels(ids, who="cli"), "restored", as_json, set(ids))
 
 
 @labels.command("list")
@@ -99,7 +103,7 @@ def list_(
         write_json(page.as_json())
         return
     write_table(
-        ["id", "text", "examples", "state"],
+        ["id", "text", "training texts", "state"],
         [[label.id, label.text, label.count, label.state] for label in page.labels],
     )
     if page.total > len(page.labels):
@@ -137,13 +141,25 @@ def open_store(run: str) -> ChangeStore:
     return ChangeStore.open(run, trained)
 
 
-def _change(run: str, change: Callable[[ChangeStore], int], done: str, as_json: bool) -> None:
+def _change(
+    run: str,
+    change: Callable[[ChangeStore], int],
+    done: str,
+    as_json: bool,
+    ids: Collection[str],
+) -> None:
     store = open_store(run)
     count = change(store)
     if as_json:
         write_json({done: count, "revision": store.revision})
+    elif count or not ids:
+        left = len(ids) - count
+        log(
+            f"{done} {plural(count, 'label')}{f'; {left:,} already {STATES[done]}' if left else ''}"
+        )
     else:
-        log(f"{done} {plural(count, 'label')}")
+        shown = ", ".join(sorted(ids)[:SHOWN]) + (", .." if len(ids) > SHOWN else "")
+        log(f"already {STATES[done]}: {shown}")
 
 
 def _read(file: IO[str]) -> Iterator[NewLabel]:

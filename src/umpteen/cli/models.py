@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from umpteen.cli._options import json_option, log, sentences, write_json, write_table
-from umpteen.client import Client
+from umpteen.client import Client, ServiceUnreachable
+from umpteen.errors import UmpteenError
 
 SECONDS = 120.0
 """A load may take that long."""
@@ -20,7 +22,10 @@ def _service_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--token-file", metavar="FILE", help="Token of a key with the scope admin."),
         click.option("--cafile", metavar="FILE", help="Certificates to trust, PEM, for https."),
         click.option(
-            "--url", default="http://127.0.0.1:8000", show_default=True, help="The service."
+            "--url",
+            default="http://127.0.0.1:8000",
+            show_default=True,
+            help="The service, at the address that umpteen serve printed.",
         ),
     ):
         function = option(function)
@@ -83,11 +88,16 @@ def unload(name: str, url: str, token_file: str | None, cafile: str | None, as_j
         _show(client.unload_model(name), as_json)
 
 
-def _client(url: str, token_file: str | None, cafile: str | None) -> Client:
+@contextmanager
+def _client(url: str, token_file: str | None, cafile: str | None) -> Iterator[Client]:
     from umpteen.serving.keys import read_token
 
     token = None if token_file is None else read_token(token_file, "admin")
-    return Client(url, token=token, cafile=cafile, seconds=SECONDS)
+    with Client(url, token=token, cafile=cafile, seconds=SECONDS) as client:
+        try:
+            yield client
+        except ServiceUnreachable as error:
+            raise UmpteenError(f"{error}; name its address with --url") from error
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -36,7 +38,7 @@ PROGRESS_SECONDS = 5.0
 
 @click.command()
 @click.argument("run")
-@click.argument("file", type=click.Path(exists=True, allow_dash=True), default="-")
+@click.argument("file", default="-")
 @click.option(
     "-k",
     default=None,
@@ -52,8 +54,17 @@ PROGRESS_SECONDS = 5.0
     "the same for rare and frequent labels apart.",
 )
 @without_option
-@click.option("--explain", is_flag=True, help="Show the scores and contributions of all scorers.")
-@click.option("--out", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Show each scorer's own score, and its contribution: what it adds to the score of the "
+    "label, compared with the average candidate of the text.",
+)
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="Write to this file instead of standard output; a file that is there is replaced.",
+)
 @click.option(
     "--to",
     type=click.Choice(["jsonl", "csv", "parquet"]),
@@ -91,7 +102,8 @@ def predict(
     """Predict labels for each text of FILE (or of standard input).
 
     FILE is csv, tsv, parquet, jsonl, a JSON array, or plain lines. Columns used in training are
-    used here too; ids and other columns are kept. Output: {"id": .., "text": .., "labels": [{"id":
+    used here too; ids and other columns are kept, and the text that was read is called "text"
+    whatever its column is called. Output: {"id": .., "text": .., "labels": [{"id":
     .., "text": .., "score": ..}], other columns}. Scores of the ensemble are probabilities. A
     "note" gives the reason where no label is probable. A column of FILE that is called like one of
     the output gets "input_" in front.
@@ -105,6 +117,11 @@ def predict(
 
     if resume and out is None:
         raise click.UsageError("--resume needs --out FILE.")
+    if file != "-" and not Path(file).exists():
+        raise click.UsageError(
+            f"{file} does not exist; expected a file of texts. For one text: "
+            f"echo {shlex.quote(file)} | umpteen predict RUN"
+        )
     written = output_format(out, to)
     if explain and written != "jsonl":
         raise click.UsageError(f"--explain is written as jsonl, not {written}.")
@@ -114,6 +131,8 @@ def predict(
     predictor.check_threshold(threshold, head)
     if budget_ms is not None:
         log(f"Re-ranking {plural(predictor.limit_reranking(budget_ms), 'candidate')} of a text")
+    if file == "-" and sys.stdin.isatty():
+        log("Reading texts from the terminal, one a line; end with Ctrl-D")
     reader = open_texts(predictor, file, table, data_format)
     if out is None:
         _write_stream(predictor, reader, options, written)
@@ -150,8 +169,8 @@ def open_texts(
 def _write_stream(
     predictor: Predictor, reader: RowReader | None, options: PredictOptions, to: str
 ) -> None:
-    from umpteen.data.record_output import RecordLines
-    from umpteen.prediction_records import predict_records, record_columns, separator_for
+    from umpteen.data.record_output import RecordLines, separator_for
+    from umpteen.prediction_records import predict_records, record_columns
 
     if reader is None:
         return
@@ -170,12 +189,13 @@ def _write_file(
     *,
     resume: bool,
 ) -> None:
-    from umpteen.data.record_output import RecordFile, RecordLines
-    from umpteen.prediction_records import predict_records, record_columns, separator_for
+    from umpteen.data.record_output import RecordFile, RecordLines, separator_for
+    from umpteen.prediction_records import predict_records, record_columns
 
     columns = ["text", "labels", "scores", "note"] if reader is None else record_columns(reader)
     lines = RecordLines("jsonl" if to == "parquet" else to, columns,
                         separator_for(predictor.labels.ids))  # fmt: skip
+    replaced = path.is_file() and not resume
     file = RecordFile(path, to, lines, _key(predictor, reader, options, to), resume=resume)
     if file.complete:
         log(f"{path} is complete; nothing is left to do")
@@ -190,7 +210,8 @@ def _write_file(
         file.finish()
     finally:
         file.close()
-    log(f"Wrote {plural(file.rows, 'row')} to {path}")
+    note = ", which replaced the file that was there" if replaced else ""
+    log(f"Wrote {plural(file.rows, 'row')} to {path}{note}")
 
 
 def _key(

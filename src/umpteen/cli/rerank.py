@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -43,13 +44,21 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--folds",
-    default=1,
-    show_default=True,
-    type=click.IntRange(1, 5),
-    help="Models to train, each without a fifth of the texts; the re-ranker learns from those.",
+    type=click.IntRange(0, 5),
+    help="Models to train, each without a fifth of the texts; the re-ranker learns from those. 0: "
+    "it learns from validation texts, cross-fitted. By default 1; 0 for a cross-encoder with 1,000 "
+    "or more validation texts.",
 )
 @click.option(
-    "--epochs", type=click.IntRange(1), help="Of the re-ranker: 5 to 40, or 4 with --encoder."
+    "--epochs",
+    type=click.IntRange(1),
+    help="Of the cross-encoder, by default 4, with few texts up to 16; without one, of the "
+    "network, 5 to 40.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="The time that training the cross-encoder may take.",
 )
 @click.option(
     "--keep",
@@ -69,8 +78,9 @@ def rerank(
     kind: str,
     encoder: str | None,
     candidates: int,
-    folds: int,
+    folds: int | None,
     epochs: int | None,
+    seconds: float | None,
     keep: str,
     device: str,
     data_format: str | None,
@@ -80,20 +90,24 @@ def rerank(
     """Fit a stage that scores the best labels of RUN again, on the DATA of its training.
 
     Trains one model for each fold without a fifth of the training texts, which takes about as long
-    as training RUN. The stage is used from then on where validation shows a gain. Prints metrics
-    without and with it, and its cost.
+    as training RUN. A cross-encoder is trained on all training texts but these. The stage is used
+    from then on where validation shows a gain. Prints metrics without and with it, and its cost.
     """
     from umpteen.config.settings import from_mapping
     from umpteen.errors import ConfigError
     from umpteen.files import disk_errors
     from umpteen.run_folder import RunFolder
-    from umpteen.training.rerank import RerankOptions, rerank_run
+    from umpteen.training.rerank import rerank_run
+    from umpteen.training.rerank_pairs import PairOptions
+    from umpteen.training.run_to_rerank import RerankOptions
 
     if (kind == "cross-encoder") != (encoder is not None):
         raise ConfigError("--encoder FOLDER belongs to --kind cross-encoder; give both or neither")
     folder = RunFolder(run).require()
     settings = from_mapping(folder.read_settings(to_build=True), source=str(folder.config))
-    options = RerankOptions(kind, encoder, candidates, folds, epochs, keep=keep)
+    pairs = PairOptions(epochs=epochs, seconds=seconds or math.inf)
+    own_epochs = epochs if kind == "features" else None
+    options = RerankOptions(kind, encoder, candidates, folds, own_epochs, pairs, keep)
     dataset = read_data(data, data_format, table)
     with disk_errors(folder.ensemble, advice="fit it again"):
         found = rerank_run(folder, dataset, settings, options, device=device, log=log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ from umpteen.cli._options import (
     format_option,
     json_option,
     log,
+    plural,
     sentences,
     write_json,
     write_lines,
@@ -63,9 +65,9 @@ def score(
 ) -> None:
     """Compute metrics of PREDICTIONS on a split of DATA.
 
-    PREDICTIONS has one JSON line per query, {"labels": [ids, best first]}, plain or gzip, or -
-    for stdin; what `umpteen predict` writes is fine. An id that is not in the data counts as a
-    miss.
+    PREDICTIONS has one JSON line per text, {"labels": [ids, best first]}, plain or gzip, or -
+    for stdin; or it is a csv, tsv or parquet file with a column labels. What `umpteen predict`
+    writes is fine. An id that is not in the data counts as a miss.
     """
     from umpteen import scoring
     from umpteen.data.dataset import Propensity
@@ -80,7 +82,8 @@ def score(
     data = read_data(data_path, data_format, table)
     truth = data[split]
     name = "standard input" if predictions == "-" else predictions
-    with click.open_file(predictions, "rb") as handle:
+    lines = None if predictions == "-" else scoring.table_lines(Path(predictions), data.labels)
+    with lines or click.open_file(predictions, "rb") as handle:
         topk, unknown = scoring.read_predictions(handle, data.labels, len(truth), name=name)
     constants = data.propensity if propensity is None else Propensity(*propensity)
     report = scoring.score(
@@ -103,13 +106,18 @@ def _write_report(report: Report, split: str) -> None:
     write_table(
         ["metric", "percent"],
         list(report.values.items()),
-        title=f"{report.n} {split} queries, at most {report.width} predictions each",
+        title=f"{plural(report.n, f'{split} text')}, at most {report.width} predictions each",
     )
     bins = " + ".join(f"{share:.2f}" for share in report.bins)
+    own = report.propensity
     write_lines(
-        f"P@5 by label frequency, head to tail: {bins}",
-        f"propensity constants: a = {report.propensity.a:g}, b = {report.propensity.b:g}",
-        f"filter pairs taken out: {report.n_filters}",
-        f"queries without positives, counted as 0: {report.n_without_positives}",
-        "order and ties: as in each line; a missing place is a miss",
+        f"P@5 by label frequency, frequent to rare labels: {bins}",
+        f"propensity constants of PSP: A {own.a:g}, B {own.b:g}",
+        *([f"filter pairs left out: {report.n_filters:,}"] if report.n_filters else []),
+        *(
+            [f"texts without labels, counted as 0: {report.n_without_positives:,}"]
+            if report.n_without_positives
+            else []
+        ),
+        "predictions count in the order of each line; a missing place is a miss",
     )

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option("--draw", is_flag=True, help="Draw table and plots from existing results.")
 @click.option("--list", "listed", is_flag=True, help="List the runs without making them.")
 @click.option("--all-heads", is_flag=True, help="One line per head, not the best head only.")
+@click.option("--against", metavar="SWITCH",
+              help="Also compare every switch with this one, paired over test queries; "
+              "preset:NAME compares presets.")  # fmt: skip
 @device_option
 @json_option
 @sentences
@@ -37,6 +40,7 @@ def study(
     draw: bool,
     listed: bool,
     all_heads: bool,
+    against: str | None,
     device: str,
     as_json: bool,
 ) -> None:
@@ -69,11 +73,26 @@ def study(
         write_json(results.as_json(plan, cells))
     else:
         write_lines(*made.rstrip("\n").split("\n"))
+    if against is not None:
+        _compare(plan, out, against)
     log(f"Wrote {out}/table.md and {len(written)} plots in {out}/plots")
     for sentence in failed:
         log(f"failed: {sentence}")
     if failed:
         sys.exit(1)
+
+
+def _compare(plan: Study, out: str, against: str) -> None:
+    """Print the paired differences and keep them."""
+    from pathlib import Path
+
+    from umpteen.files import write_json as write_file
+    from umpteen.study import paired
+
+    found = paired.differences(plan, out, against)
+    if (Path(out) / "per_query").is_dir():  # else they were kept, and are as they were
+        write_file(Path(out) / paired.KEPT, paired.as_json(found))
+    write_lines("", *paired.table(found).rstrip("\n").split("\n"))
 
 
 def _run_missing(plan: Study, out: str, **options: Any) -> list[str]:

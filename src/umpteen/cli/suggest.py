@@ -64,7 +64,8 @@ def suggest(
     else:
         with atomic_file(Path(out)) as temporary:
             temporary.write_text(lines, encoding="utf-8")
-    log(f"{plural(len(records), 'text')} of {read.count:,} to label next")
+    empty = f"; {plural(read.empty, 'empty text')} left out" if read.empty else ""
+    log(f"{plural(len(records), 'text')} of {read.count:,} to label next{empty}")
 
 
 class _Read:
@@ -74,7 +75,7 @@ class _Read:
         self._reader = reader
         self._which = which
         self._ids: list[str] = []
-        self.count = 0
+        self.count = self.empty = 0
 
     def texts(self) -> Iterator[str]:
         """Yield all texts."""
@@ -89,4 +90,5 @@ class _Read:
         self._ids += batch.ids or ()
         self.count += len(batch)
         texts: list[str] = batch.texts(self._which)
+        self.empty += sum(not text.strip() for text in texts)
         return texts

@@ -129,7 +129,8 @@ def train(
             folder.take_back_settings()
         raise
     if first:
-        following = f"umpteen evaluate {out} {data}" if tested else f"umpteen predict {out}"
+        trying = f'echo "some text" | umpteen predict {out}'
+        following = f"umpteen evaluate {out} {data}" if tested else trying
         log(f"The run is in {out}. Next: {following}")
 
 

@@ -38,6 +38,7 @@ def encode_all(
     *,
     tokens_per_chunk: int = TOKENS_PER_CHUNK,
     progress: Callable[[int, int], None] | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Apply an encoding function to every text, without gradients.
 
@@ -49,9 +50,10 @@ def encode_all(
         tokens: The texts' tokens.
         tokens_per_chunk: Padded tokens that are encoded at once.
         progress: Called with (texts done, texts in all).
+        dtype: Of the result.
 
     Returns:
-        (N, D) float32 on the function's device, in the order of the texts.
+        (N, D) on the function's device, in the order of the texts.
 
     Raises:
         UmpteenError: If not even one text fits.
@@ -65,7 +67,7 @@ def encode_all(
             size = max(1, min(TEXTS_PER_CHUNK, tokens_per_chunk // int(lengths[order[done]])))
             rows = order[done : done + size]
             try:
-                vectors = function(tokens.take(rows)).float()
+                vectors = function(tokens.take(rows)).to(dtype)
             except torch.OutOfMemoryError as error:
                 if size == 1:
                     raise UmpteenError(

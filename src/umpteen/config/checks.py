@@ -36,7 +36,7 @@ CHOICES = {
     "train.precision": ("auto", "fp32", "bf16"),
     "train.label_storage": ("fp32", "bf16"),
     "train.label_moments": ("fp32", "int8"),
-    "train.label_optimizer": ("adamw", "sgd"),
+    "train.label_optimizer": ("adamw", "adamw-dense", "sgd"),
     "train.label_device": ("device", "host"),
     "examples.kept": ("auto", "none"),
     "ensemble.enabled": ("auto", "off"),
@@ -181,12 +181,12 @@ def _cosines(c: Any) -> Iterable[Problem]:
 def _label_optimizer(c: Any) -> Iterable[Problem]:
     plain = (c.train.label_storage, c.train.label_moments, c.train.label_device)
     fits = plain == ("fp32", "fp32", "device") and c.model.label_parametrization == "free"
-    if c.train.label_optimizer == "sgd" and not fits:
+    if c.train.label_optimizer != "adamw" and not fits:
         rule = (
             "adamw unless label vectors are free, in fp32 and on the device "
             "(train.label_storage, label_moments, label_device)"
         )
-        yield "train.label_optimizer", "sgd", rule
+        yield "train.label_optimizer", c.train.label_optimizer, rule
 
 
 def _max_steps(c: Any) -> Iterable[Problem]:

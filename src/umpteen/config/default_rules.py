@@ -12,7 +12,7 @@ from typing import Any
 
 from umpteen.config.data_profile import DataProfile
 
-MAX_TOKENS = {"bag": 512, "convolution": 128}
+MAX_TOKENS = {"bag": 512, "convolution": 128, "inception": 32}
 OTHER_MAX_TOKENS = 128
 """For an encoder of another package."""
 CHUNK_TOKENS = 128
@@ -20,7 +20,7 @@ MAX_CHUNKS = 4
 BATCH_TOKENS = 1 << 16
 MIN_TOKENS = 32
 STEPS_OF_AN_EPOCH = 50
-LARGEST_BATCH = {"bag": 128, "convolution": 128, "transformer": 1024}
+LARGEST_BATCH = {"bag": 128, "convolution": 128, "inception": 128, "transformer": 1024}
 OTHER_LARGEST_BATCH = 128
 SMALLEST_BATCH = 32
 HELD_QUERIES = 64

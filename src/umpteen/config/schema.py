@@ -12,7 +12,7 @@ from umpteen.config.checks import broken_rules
 from umpteen.errors import ConfigError
 from umpteen.registry import Table
 
-FRUGAL = ("bag", "convolution")
+FRUGAL = ("bag", "convolution", "inception")
 INSTALLED_ENCODERS = Table("umpteen.encoders", {})
 """Encoders of other packages, which like the frugal ones get a table of token vectors."""
 """Encoders that come with the package: a tokenizer, a token table and few weights."""
@@ -39,7 +39,7 @@ class EncoderConfig:
     """The encoder, which turns texts into vectors."""
 
     name: str = "bag"
-    """``bag``, ``convolution``, or a folder or hub name of a Hugging Face encoder."""
+    """``bag``, ``convolution``, ``inception``, or a Hugging Face encoder by folder or hub name."""
     pooling: str = "auto"
     """How a transformer's token vectors become one: ``mean``, ``first``, ``last``; ``auto`` is what
     a sentence-transformers folder says, else ``last`` for decoders and ``mean`` for others."""
@@ -73,8 +73,8 @@ class ModelConfig:
     """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
     label_parametrization: str = "free"
     """What the classifier scores a label with: its ``free`` vector; ``text``: that and the head's
-    vector of its text (DECAF); ``graph``: the text's and a mean over the free vectors of its
-    neighbours in co-occurrence (ECLARE). With the last two free vectors start at zero."""
+    vector of its text (DECAF); ``graph``: both and the head's vector of the mean over the texts of
+    its neighbours in co-occurrence (ECLARE). With the last two free vectors start at zero."""
     neighbours: int = 8
     """Neighbours of a label in the graph, itself included."""
     projection: str = "linear"
@@ -211,8 +211,9 @@ class TrainConfig:
     lr_labels: float = 1e-3
     """Learning rate of the label vectors."""
     label_optimizer: str = "adamw"
-    """Optimizer of the label vectors: ``adamw``, or ``sgd``: with a momentum of 0.9, on the sum
-    over a batch's queries (Renee)."""
+    """Optimizer of the label vectors: ``adamw``, which moves the rows of a step; ``adamw-dense``,
+    which moves all rows at every step; or ``sgd``: with a momentum of 0.9, on the sum over a
+    batch's queries (Renee)."""
     weight_decay: float = 0.01
     """Decoupled weight decay."""
     label_weight_decay: float | None = None

@@ -96,7 +96,7 @@ def _repeated_texts(name: str, split: Split, groups: NDArray[np.int64]) -> list[
         return []
     first, second = int(order[again[0] - 1]), int(order[again[0]])
     said = [
-        f"{name}: {_counted(len(again), 'text')} repeat another "
+        f"{name}: {_counted(len(again), 'text')} repeat{'s' if len(again) == 1 else ''} another "
         f"(row {second + 1} is as row {first + 1}: {_shown(split.texts()[first])})"
     ]
     keys = _label_keys(split)
@@ -156,21 +156,40 @@ def _common_labels(name: str, split: Split, ids: Sequence[str]) -> list[str]:
 
 
 def _joined_labels(dataset: Dataset) -> list[str]:
-    """Find labels that hold a separator, where hardly any label is used twice."""
+    """Find labels that hold a separator: made of other labels, or hardly any is used twice."""
     ids = dataset.labels.ids
-    if "train" not in dataset or len(dataset["train"]) < MIN_ROWS:
+    if "train" not in dataset:
         return []
     used = [ids[row] for row in np.flatnonzero(dataset.label_counts).tolist()]
+    known, n = set(used), len(dataset["train"])
     reuse = dataset["train"].targets.nnz / max(1, len(used))
-    for mark, word in SEPARATORS.items():
+    # Of few rows, a slash alone is no sign: labels may be paths.
+    marks = SEPARATORS if n >= MIN_ROWS else {mark: SEPARATORS[mark] for mark in ";|,"}
+    for mark, word in marks.items():
         holding = [name for name in used if re.search(rf"\S\s*{re.escape(mark)}\s*\S", name)]
-        if len(holding) >= JOINED_SHARE * len(used) and len(used) > 1 and reuse < MAX_REUSE:
+        seldom = len(holding) >= JOINED_SHARE * len(used) and len(used) > 1 and reuse < MAX_REUSE
+        made = sum(all(part.strip() in known for part in name.split(mark)) for name in holding)
+        if holding and (seldom or 2 * made >= len(holding)):
             return [
                 f"{len(holding):,} of {_counted(len(used), 'label')} hold {word} (first: "
                 f"{_shown(holding[0])}) and a label has {reuse:.1f} texts on average; if they are "
                 f"several labels, use --separator {'tab' if mark == chr(9) else repr(mark)}"
             ]
-    return []
+    return _joined_by_blanks(used)
+
+
+def _joined_by_blanks(used: Sequence[str]) -> list[str]:
+    """Find labels such as "red round" where "red" and "round" are labels, and words are few."""
+    known = set(used)
+    holding = [name for name in used if " " in name]
+    made = [name for name in holding if all(word in known for word in name.split())]
+    words = {word for name in used for word in name.split()}
+    if not made or 2 * len(made) < len(holding) or 2 * len(words) > len(used):
+        return []
+    return [
+        f"{len(made):,} of {_counted(len(used), 'label')} are other labels with blanks between "
+        f"them (first: {_shown(made[0])}); if they are several labels, use --separator space"
+    ]
 
 
 def _long_texts(name: str, split: Split, max_tokens: int) -> list[str]:

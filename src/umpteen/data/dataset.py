@@ -208,7 +208,7 @@ class Dataset:
             text_column: The column with the text. Several are joined; ``"title=NAME"`` and
                 ``"content=NAME"`` keep two fields apart. Found by its name if left out.
             label_column: The column with the labels: lists, or text with a separator. A list of
-                names: columns of 0 and 1, one for each label.
+                names: columns of 0 and 1, one for each label, or with a label in each cell.
             id_column: The column with the ids of the rows.
             separator: Stands between labels in text; ``"none"`` if a cell is one label.
             label_texts: Id to text; with it, no other label may occur.

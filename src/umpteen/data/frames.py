@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,12 +47,25 @@ def from_tables(
     if label_texts is not None:
         ids = [str(key) for key in label_texts]
         labels = LabelSet(ids, [str(text) for text in label_texts.values()])
-    label_set, queries, notes = read_splits(tables, labels, options)
+    with argument_names():
+        label_set, queries, notes = read_splits(tables, labels, options)
     nowhere = Path("")
     splits = {split: found.split(split, nowhere, label_set) for split, found in queries.items()}
     notes += [note for found in queries.values() for note in found.targets.notes()]
     dataset = Dataset(label_set, splits, propensity, name)
     return replace(dataset, notes=(*notes, *unlabelled_notes(dataset)))
+
+
+@contextmanager
+def argument_names() -> Iterator[None]:
+    """Name options of the command line in errors as the arguments that they are in Python."""
+    try:
+        yield
+    except DataError as error:
+        said = re.sub(r"--(text|label|id)-column", r"\1_column=", str(error))
+        if said == str(error):
+            raise
+        raise DataError(said) from error
 
 
 def open_frames(value: Any, **splits: Any) -> dict[str, Table]:
@@ -87,6 +102,9 @@ def open_frame(value: Any, name: str = "train") -> Table:
     if hasattr(value, "features") and hasattr(value, "with_format"):
         return _open_hugging_face(value, name)
     if _is_pandas(value):
+        twice = [str(label) for label in value.columns[value.columns.duplicated()]]
+        if twice:
+            raise DataError(f"column {twice[0]!r} is there twice; rename one of them", path=name)
         columns = {str(label): value[label] for label in value.columns}
         return FrameTable(name, columns, len(value))
     if _is_column_mapping(value):
@@ -94,6 +112,10 @@ def open_frame(value: Any, name: str = "train") -> Table:
         if len(sizes) > 1:
             raise DataError(f"the columns of {name} have different lengths: {sorted(sizes)}")
         return FrameTable(name, {str(key): column for key, column in value.items()}, sizes.pop())
+    if hasattr(value, "to_frame") and not hasattr(value, "columns"):
+        raise DataError(
+            f"{name} is one column ({type(value).__name__}); expected a table with texts and labels"
+        )
     return open_arrow(value, name)
 
 

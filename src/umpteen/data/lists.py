@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from umpteen.data.dataset import Dataset, Propensity, Split, targets_from_rows
 from umpteen.data.labels import LabelSet
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 Given = list[tuple[str, Sequence[str], Any]]
@@ -34,6 +35,7 @@ def dataset_from_lists(
     Raises:
         DataError: If the values do not fit together.
     """
+    given = [(split, _listed(texts), _listed(labels)) for split, texts, labels in given]
     for split, texts, labels in given:
         _check_given(split, texts, labels)
     if classes is None:
@@ -95,7 +97,8 @@ def _as_matrix(labels: Any, classes: Sequence[Any] | None, split: str) -> Any:
         )
     if dense.shape[1] != len(classes):
         raise DataError(
-            f"the {split} labels have {dense.shape[1]} columns, but there are {len(classes)} names"
+            f"the {split} labels have {counted(dense.shape[1], 'column')}, but classes has "
+            f"{counted(len(classes), 'name')}"
         )
     return sp.csr_matrix(dense.astype(np.float32))
 
@@ -131,6 +134,11 @@ def _label_set(given: Sequence[Any], label_texts: Any, classes: Sequence[Any] | 
     if label_texts is not None and not isinstance(label_texts, Mapping):
         raise DataError("label_texts must be a mapping from id to text when labels are lists")
     return LabelSet(ids, [names.get(i, i) for i in ids])
+
+
+def _listed(values: Any) -> Any:
+    """Return what an iterator yields as a list, everything else as it is."""
+    return list(values) if isinstance(values, Iterator) else values
 
 
 def _check_given(split: str, texts: Any, labels: Any) -> None:

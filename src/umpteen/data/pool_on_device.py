@@ -80,7 +80,8 @@ class DevicePoolBuilder:
         self._extra = extra_positives
         self._n_labels = int(targets.shape[1])
         # Label row to pool position; only the batch's own entries are written and cleared again.
-        self._position = torch.full((self._n_labels,), -1, dtype=torch.int64, device=device)
+        # Four bytes a label: of hundreds of millions they count.
+        self._position = torch.full((self._n_labels,), -1, dtype=torch.int32, device=device)
 
     def build(self, queries: RowIndices, rng: Draws, negatives: Any = None) -> Pool:
         """Draw the pool of a batch.
@@ -106,15 +107,16 @@ class DevicePoolBuilder:
             base = self._fill(base, rng)
         n_text = len(base)
         position = self._position
-        position.index_copy_(0, base, torch.arange(n_text, device=self._device))
+        counted: dict[str, Any] = {"dtype": torch.int32, "device": self._device}
+        position.index_copy_(0, base, torch.arange(n_text, **counted))
         labels = base
         if self._extra:
             extra = self._distinct_extra(cols, rank)
-            after = torch.arange(n_text, n_text + len(extra), device=self._device)
+            after = torch.arange(n_text, n_text + len(extra), **counted)
             position.index_copy_(0, extra, after)
             labels = torch.cat([base, extra])
-        places_of_pairs = position[cols]
-        ignored_places = position[ignored_cols]
+        places_of_pairs = position[cols].long()
+        ignored_places = position[ignored_cols].long()
         position.index_fill_(0, labels, -1)
         pool = _select(rows, places_of_pairs, values, ignored_rows, ignored_places)
         text = None

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from umpteen.data.formats.unreadable import WORKBOOKS
+from umpteen.data.mapped_strings import MappedStrings
 from umpteen.data.parquet_output import kinds_of, write_parquet
 from umpteen.errors import DataError
 from umpteen.escape import to_json_text
@@ -25,14 +27,27 @@ def output_format(path: str | None, to: str | None) -> str:
     """Return the format to write: as named, or by the file's ending, or jsonl.
 
     Raises:
-        DataError: If parquet is to go to standard output.
+        DataError: If parquet is to go to standard output, or the ending is of no such format.
     """
-    found = to or (SUFFIXES.get(Path(path).suffix.lower(), "jsonl") if path else "jsonl")
+    ending = Path(path).suffix.lower() if path else ""
+    if to is None and ending and ending not in SUFFIXES:
+        what = "a workbook" if ending in WORKBOOKS else f"a {ending} file"
+        raise DataError(
+            f"{path}: {what} cannot be written; name a file that ends in .csv, .jsonl or .parquet, "
+            "or give the format with --to"
+        )
+    found = to or SUFFIXES.get(ending, "jsonl")
     if found == "parquet":
         if path is None:
             raise DataError("parquet cannot be written to standard output; name a file with --out")
         require("pyarrow", extra="parquet")
     return found
+
+
+def separator_for(ids: Sequence[str]) -> str | None:
+    """Return a character that no label id has, to join ids with; None where all are taken."""
+    packed = MappedStrings.pack(ids)
+    return next((mark for mark in (";", "|", "\t") if not packed.has(mark)), None)
 
 
 class RecordLines:

@@ -11,7 +11,7 @@ from typing import Any
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import load_dataset
 from umpteen.data.formats.table_options import TableOptions, one_or_several
-from umpteen.data.frames import from_tables, is_frame, open_frames
+from umpteen.data.frames import argument_names, from_tables, is_frame, open_frames
 from umpteen.errors import DataError
 from umpteen.text_input import as_texts
 
@@ -34,13 +34,13 @@ def as_dataset(
     Args:
         data: A ``Dataset``; the path of a file or folder; a table (pandas, polars, Arrow, Hugging
             Face, or a dict of columns); or texts.
-        labels: The labels of texts: a list for each text, one column of text, or an indicator
-            matrix with ``classes``. For a table, the name of the label column, or the names of
-            columns of 0 and 1, one for each label.
+        labels: The labels of texts: a list for each text, one label or cell for each, or an
+            indicator matrix with ``classes``. For a table, the name of the label column, or the
+            names of several.
         classes: Label ids in the column order of an indicator matrix.
         label_texts: Id to text.
         text_column: The column with the text, for paths and tables; found by name if left out.
-        label_column: The column with the labels, or a list of columns of 0 and 1.
+        label_column: The column with the labels, or a list of columns.
         separator: Stands between the labels of a cell.
         known_labels: Ids of the labels that a model has; they decide how cells are separated.
 
@@ -67,7 +67,8 @@ def as_dataset(
         return data
     if not table:
         _refuse(label_texts, "label_texts", "write them to a labels.csv in the folder")
-        return load_dataset(os.fspath(data), options=options)
+        with argument_names():
+            return load_dataset(os.fspath(data), options=options)
     if label_texts is not None and not isinstance(label_texts, Mapping):
         raise DataError("label_texts of a table must be a mapping from id to text")
     tables = open_frames(data)
@@ -91,7 +92,7 @@ def _from_texts(
     if options.text_columns or options.label_column is not None or options.label_columns:
         raise DataError("a column is named, but texts and labels have no columns")
     labels = _plain(labels)
-    column = None if classes is not None else _column_of_text(labels)
+    column = None if classes is not None else _column_of_labels(labels)
     if column is None:
         _refuse(options.separator, "separator", "the labels are lists or a matrix")
         return Dataset.from_lists(texts, labels, classes=classes, label_texts=label_texts)
@@ -130,11 +131,11 @@ def _plain(labels: Any) -> Any:
     return labels
 
 
-def _column_of_text(labels: Any) -> list[str] | None:
-    """Return labels that are one string for each text, as a column of a table holds them."""
-    if not isinstance(labels, list | tuple):
+def _column_of_labels(labels: Any) -> list[str | int] | None:
+    """Return labels that are one for each text, as a column of a table holds them."""
+    if not isinstance(labels, list | tuple) or not labels:
         return None
-    return list(labels) if labels and all(isinstance(value, str) for value in labels) else None
+    return list(labels) if {type(value) for value in labels} <= {str, int} else None
 
 
 def _logged(data: Dataset) -> Dataset:

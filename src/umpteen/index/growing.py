@@ -170,9 +170,11 @@ def merged(tops: list[TopK], n_queries: int, k: int) -> TopK:
     """
     if len(tops) == 1 and tops[0].rows.shape[1] == k:
         return tops[0]
-    empty = TopK(np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, "f4"))
-    rows = np.concatenate([*(top.rows for top in tops), empty.rows], axis=1)
-    scores = np.concatenate([*(top.scores for top in tops), empty.scores], axis=1)
+    if sum(top.rows.shape[1] for top in tops) < k:
+        nothing = np.full((n_queries, k), -1, np.int64), np.full((n_queries, k), -np.inf, "f4")
+        tops = [*tops, TopK(*nothing)]
+    rows = np.concatenate([top.rows for top in tops], axis=1)
+    scores = np.concatenate([top.scores for top in tops], axis=1)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return TopK(np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1))
 

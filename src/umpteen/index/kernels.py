@@ -64,6 +64,25 @@ def group_maxima(
     Returns:
         (B, C / GROUP) and (B, C / SPAN), float32.
     """
+    maxima, best = _maxima(queries, labels, bias, tile, groups=True)
+    return maxima, best
+
+
+def span_maxima(
+    queries: torch.Tensor, labels: torch.Tensor, bias: torch.Tensor, *, tile: Tile | None = None
+) -> torch.Tensor:
+    """Return what ``spans.plain_span_maxima`` gives: the second of ``group_maxima`` alone."""
+    return _maxima(queries, labels, bias, tile, groups=False)[1]
+
+
+def _maxima(
+    queries: torch.Tensor,
+    labels: torch.Tensor,
+    bias: torch.Tensor,
+    tile: Tile | None,
+    *,
+    groups: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
     n_queries, dim = queries.shape
     tile = tile or default_tile(queries.device, n_queries, len(labels))
     down = -(-n_queries // tile.queries)
@@ -72,12 +91,12 @@ def group_maxima(
         padded[:n_queries] = queries
         queries = padded
     across = len(labels) // tile.labels
-    maxima = bias.new_empty(len(queries), len(labels) // GROUP)
+    maxima = bias.new_empty(len(queries) if groups else 0, len(labels) // GROUP)
     best = bias.new_empty(len(queries), len(labels) // SPAN)
     deep = min(dim, tile.bytes_deep // labels.element_size())
     shape = {"TILE_Q": tile.queries, "TILE_L": tile.labels, "DEEP": deep, "DIM": dim}
     # The interpreter multiplies the bits of bfloat16 as if they were whole numbers.
-    shape |= {"WIDE": SPAN, "FEW": GROUP, "INTERPRETED": not queries.is_cuda}
+    shape |= {"WIDE": SPAN, "FEW": GROUP, "GROUPS": groups, "INTERPRETED": not queries.is_cuda}
     how = {"num_warps": tile.warps, "num_stages": tile.stages}
     outputs = (bias, maxima, best, down, len(labels))
     if tile.persistent:
@@ -161,6 +180,7 @@ def _store_maxima(
     TILE_L: tl.constexpr,
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
+    GROUPS: tl.constexpr,
 ):
     columns = label_tile * TILE_L + tl.arange(0, TILE_L)
     scores += tl.load(bias + columns)[None, :]
@@ -169,9 +189,10 @@ def _store_maxima(
     of_spans = tl.max(of_groups, axis=2)  # (TILE_Q, spans)
     # The product of two row numbers may exceed 32 bits.
     rows = (query_tile * TILE_Q + tl.arange(0, TILE_Q)).to(tl.int64)
-    groups = label_tile * (TILE_L // FEW) + tl.arange(0, TILE_L // FEW)
-    flat = tl.reshape(of_groups, (TILE_Q, TILE_L // FEW))
-    tl.store(maxima + rows[:, None] * (n_labels // FEW) + groups[None, :], flat)
+    if GROUPS:
+        groups = label_tile * (TILE_L // FEW) + tl.arange(0, TILE_L // FEW)
+        flat = tl.reshape(of_groups, (TILE_Q, TILE_L // FEW))
+        tl.store(maxima + rows[:, None] * (n_labels // FEW) + groups[None, :], flat)
     spans = label_tile * (TILE_L // WIDE) + tl.arange(0, TILE_L // WIDE)
     tl.store(best + rows[:, None] * (n_labels // WIDE) + spans[None, :], of_spans)
 
@@ -192,6 +213,7 @@ def _maxima_tiled(
     DIM: tl.constexpr,
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
+    GROUPS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
     # All queries against one tile of labels, then the next: labels are read from memory once.
@@ -211,7 +233,18 @@ def _maxima_tiled(
             some, theirs = some.to(tl.float32), theirs.to(tl.float32)
         scores = tl.dot(some, theirs, scores)
     _store_maxima(
-        scores, bias, maxima, best, query_tile, label_tile, n_labels, TILE_Q, TILE_L, WIDE, FEW
+        scores,
+        bias,
+        maxima,
+        best,
+        query_tile,
+        label_tile,
+        n_labels,
+        TILE_Q,
+        TILE_L,
+        WIDE,
+        FEW,
+        GROUPS,
     )
 
 
@@ -232,6 +265,7 @@ def _maxima_persistent(
     DIM: tl.constexpr,
     WIDE: tl.constexpr,
     FEW: tl.constexpr,
+    GROUPS: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):
     # Flattened, so that the next tile's vectors come in while this one's maxima go out.
@@ -246,7 +280,18 @@ def _maxima_persistent(
                 some, theirs = some.to(tl.float32), theirs.to(tl.float32)
             scores = tl.dot(some, theirs.T, scores)
         _store_maxima(
-            scores, bias, maxima, best, query_tile, label_tile, n_labels, TILE_Q, TILE_L, WIDE, FEW
+            scores,
+            bias,
+            maxima,
+            best,
+            query_tile,
+            label_tile,
+            n_labels,
+            TILE_Q,
+            TILE_L,
+            WIDE,
+            FEW,
+            GROUPS,
         )
 
 

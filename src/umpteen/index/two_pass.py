@@ -6,12 +6,15 @@ the exact index would. Why that loses nothing: a label outside the chosen groups
 best group left out, b, in the first pass, and its exact score is at most b + e, where e bounds the
 error of the first pass. Where the k-th exact score is above b + e, no label outside can be among
 the k best, nor equal to one of them. Where it is not, the query is reported as unsure.
+
+Of large tables whole spans are kept instead of groups (``spans.py``), and vectors that are in few
+bits already are not copied.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,11 +26,13 @@ from umpteen.extras import installed
 from umpteen.index.groups import (
     GROUP,
     GROUPS_PER_SPAN,
+    SPAN,
     group_and_place,
     members,
     plain_maxima,
     plain_scores,
 )
+from umpteen.index.spans import best_spans, groups_of, labels_per_block, plain_span_maxima
 from umpteen.index.topk import keys_of, rows_of, scores_of
 
 FIRST_PASSES = {"bfloat16": torch.bfloat16, "float8": torch.float8_e4m3fn}
@@ -35,6 +40,10 @@ _LARGEST_FLOAT8 = 448.0
 _PADDED_LABELS = 256
 _PADDED_BYTES = 128
 _QUERIES_TOGETHER = 128  # a tile of the kernel
+_ENOUGH_QUERIES = 512
+"""Where fewer fit the memory with the maxima of all groups, spans are kept instead."""
+_MOST_QUERIES = 4096
+_ROWS_ROUNDED = 1 << 18  # at a time
 
 
 class TwoPass:
@@ -79,16 +88,39 @@ class TwoPass:
         if self.dtype is torch.float8_e4m3fn:
             low, high = vectors.aminmax()
             self.scale = _LARGEST_FLOAT8 / torch.maximum(-low, high).float().clamp(min=1e-30)
-        self.few_bits = vectors.new_zeros(self.n_padded, self.dim_padded, dtype=self.dtype)
         self.longest = torch.zeros((), device=vectors.device)
         self.error = torch.zeros((), device=vectors.device)
-        for first in range(0, n_labels, 1 << 16):
-            exact = vectors[first : first + (1 << 16)].float()
-            rounded = (exact * self.scale).to(self.dtype)
-            self.few_bits[first : first + len(exact), :dim] = rounded
-            off = (exact - rounded.float() / self.scale).norm(dim=1).amax()
+        # A copy that is as large as the table is made only where the table is small.
+        copy_bytes = self.n_padded * self.dim_padded * self.dtype.itemsize
+        self.shared = (
+            vectors.dtype is self.dtype
+            and dim == self.dim_padded
+            and vectors.is_contiguous()
+            and copy_bytes > memory_bytes
+        )
+        self._round_labels()
+
+    def _round_labels(self) -> None:
+        """Make the copy in few bits, or of shared vectors that of the last few; bound the error."""
+        n_labels, dim = self.vectors.shape
+        self.few_bits, first_copied = self.vectors, 0
+        if self.shared:
+            first_copied = n_labels // _PADDED_LABELS * _PADDED_LABELS
+        shape = (self.n_padded - first_copied, self.dim_padded)
+        copy = self.vectors.new_zeros(shape, dtype=self.dtype)
+        for first in range(0, n_labels, _ROWS_ROUNDED):
+            exact = self.vectors[first : first + _ROWS_ROUNDED].float()
             self.longest = torch.maximum(self.longest, exact.norm(dim=1).amax())
-            self.error = torch.maximum(self.error, off)
+            if not self.shared:
+                rounded = (exact * self.scale).to(self.dtype)
+                copy[first : first + len(exact), :dim] = rounded
+                off = (exact - rounded.float() / self.scale).norm(dim=1).amax()
+                self.error = torch.maximum(self.error, off)
+        if self.shared:
+            copy[: n_labels - first_copied] = self.vectors[first_copied:]
+            self.tail = copy
+        else:
+            self.few_bits = copy
 
     def search(
         self,
@@ -127,19 +159,33 @@ class TwoPass:
         ends = np.concatenate([[0], np.cumsum(counts)])
         queries = queries[_send(order, device)] if len(pairs) else queries
         found = []
-        for start, stop, width in self._blocks(counts, k, widen):
+        by_spans = self._keeps_spans(counts, k, widen)
+        for start, stop, width in self._blocks(counts, k, widen, by_spans=by_spans):
             here = slice(int(ends[start]), int(ends[stop]))
             losses = (owners[here] - start, labels[here])
-            found.append(self._search(queries[start:stop], k, width, losses, bias))
+            choose = self._groups_by_span if by_spans else self._groups
+            found.append(self._search(queries[start:stop], k, width, losses, bias, choose))
         parts = [torch.cat(part) for part in zip(*found, strict=True)]
         if len(pairs):  # put in the callers' order where that is quick
             parts = [part[there] for part in parts]
         rows, scores, unsure = (part.cpu().numpy() for part in parts)
         return (rows, scores), unsure
 
-    def _blocks(self, counts: NDArray[np.int64], k: int, widen: int) -> list[tuple[int, int, int]]:
-        """Return (first query, last + 1, groups to look into); counts, of labels lost, rise."""
-        n_groups = self.n_padded // GROUP
+    def _keeps_spans(self, counts: NDArray[np.int64], k: int, widen: int) -> bool:
+        """Return whether only spans' maxima are kept: few queries would fit with all groups'."""
+        if self.shared:
+            return True
+        first, stop, _ = self._blocks(counts, k, widen)[0]
+        return stop - first < min(len(counts), _ENOUGH_QUERIES)
+
+    def _blocks(
+        self, counts: NDArray[np.int64], k: int, widen: int, *, by_spans: bool = False
+    ) -> list[tuple[int, int, int]]:
+        """Return (first query, last + 1, groups or spans to look into).
+
+        Counts, of labels lost, rise.
+        """
+        n_groups = self.n_padded // (SPAN if by_spans else GROUP)
 
         def width(query: int) -> int:
             # Half as many again: the error of the first pass may lift that many above.
@@ -147,6 +193,8 @@ class TwoPass:
 
         def fit(width: int) -> int:
             bytes_each = 5 * n_groups + (24 * GROUPS_PER_SPAN + 40 * GROUP) * width
+            if by_spans:  # a block of labels takes what memory there is
+                bytes_each = max(40 * SPAN * width, self.memory_bytes // _MOST_QUERIES)
             count = max(1, self.memory_bytes // bytes_each)
             return count // _QUERIES_TOGETHER * _QUERIES_TOGETHER or count
 
@@ -165,13 +213,11 @@ class TwoPass:
         width: int,
         losses: tuple[torch.Tensor, torch.Tensor],
         bias: torch.Tensor,
+        choose: Callable[..., tuple[torch.Tensor, torch.Tensor]],
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         rounded, scale, error = self._round(queries)
-        group_maxima, candidate_scores = self._passes()
-        maxima, best = group_maxima(rounded, self.few_bits, bias)
-        groups, left_out = best_groups(maxima, best, width)
-        del maxima, best
-        scores = candidate_scores(queries, self.vectors, groups)
+        groups, left_out = choose(rounded, bias, width)
+        scores = self._passes()[-1](queries, self.vectors, groups)
         rows = members(groups).flatten(1)
         scores += bias[rows]
         drop_pairs_(scores, groups, losses)
@@ -181,12 +227,41 @@ class TwoPass:
         unsure = ~(top[:, -1] > left_out / scale + error) & (left_out > -torch.inf)
         return rows_of(keys), top, unsure
 
-    def _passes(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        if not self.kernels:
-            return plain_maxima, plain_scores
-        from umpteen.index.kernels import candidate_scores, group_maxima
+    def _groups(
+        self, queries: torch.Tensor, bias: torch.Tensor, width: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the best groups of all, and a score that no other one exceeds."""
+        maxima, best = self._passes()[0](queries, self.few_bits, bias)
+        return best_groups(maxima, best, width)
 
-        return group_maxima, candidate_scores
+    def _groups_by_span(
+        self, queries: torch.Tensor, bias: torch.Tensor, width: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all groups of the best spans, and a score that no other span exceeds."""
+        size = labels_per_block(len(queries), self.memory_bytes, _PADDED_LABELS)
+        spans, left_out = best_spans(
+            queries, self._label_blocks(bias, size), width, self._passes()[1]
+        )
+        return groups_of(spans), left_out
+
+    def _label_blocks(
+        self, bias: torch.Tensor, size: int
+    ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Yield (first label, labels in few bits, their bias), all padded labels in order."""
+        whole = self.n_padded - len(self.tail) if self.shared else self.n_padded
+        for first in range(0, whole, size):
+            here = slice(first, min(first + size, whole))
+            yield first, self.few_bits[here], bias[here]
+        if whole < self.n_padded:
+            yield whole, self.tail, bias[whole:]
+
+    def _passes(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        """Return what gives maxima of groups, maxima of spans, and scores of candidates."""
+        if not self.kernels:
+            return plain_maxima, plain_span_maxima, plain_scores
+        from umpteen.index.kernels import candidate_scores, group_maxima, span_maxima
+
+        return group_maxima, span_maxima, candidate_scores
 
     def _round(self, queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return queries in few bits, what their first scores are multiplied by.

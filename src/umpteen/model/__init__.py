@@ -10,6 +10,7 @@ ENCODERS = Table(
         "bag": "umpteen.model.frugal.bag:BagEncoder",
         "chunked": "umpteen.model.chunked:ChunkedEncoder",
         "convolution": "umpteen.model.frugal.convolution:ConvolutionEncoder",
+        "inception": "umpteen.model.frugal.inception:InceptionEncoder",
         "transformer": "umpteen.model.transformer:TransformerEncoder",
     },
 )

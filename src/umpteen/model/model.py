@@ -38,8 +38,8 @@ class Model(nn.Module):
             dual head's vectors of queries.
         label_storage: ``fp32`` or ``bf16``, how label vectors are kept.
         label_parametrization: What the classifier scores a label with: its ``free`` vector; that
-            and the head's vector of its ``text``; or the text's and its neighbours' vectors
-            (``graph``).
+            and the head's vector of its ``text``; or both and the head's vector of the mean of its
+            neighbours' texts (``graph``).
         neighbours: Of a label in the graph, itself among them; set with ``set_graph_``.
     """
 
@@ -150,21 +150,29 @@ class Model(nn.Module):
         """Label vectors (C, dim) of the given rows, in float32 at least; without texts' part.
 
         Gradients touch these rows alone. Once in a step, with each row once: the optimizer takes
-        the rows of the gradient as distinct. With a graph they are those of all neighbours, and
-        the optimizer must add them up.
+        the rows of the gradient as distinct.
         """
         assert self.label_vectors is not None
-        if self.neighbours:
-            near: Tensor = self.graph_rows[rows]  # type: ignore[index] # (C, M)
-            vectors = nn.functional.embedding(near, self.label_vectors, sparse=True)  # (C, M, dim)
-            weights: Tensor = self.graph_weights[rows]  # type: ignore[index]
-            vectors = (weights.unsqueeze(2) * vectors).sum(dim=1)
-        elif self.fetched is not None:
+        if self.fetched is not None:
             vectors = self.fetched  # these very rows
         else:
             vectors = nn.functional.embedding(rows, self.label_vectors, sparse=True)
         dropped: Tensor = self.label_dropout(at_least_float32(vectors))
         return normalize(dropped, dim=-1) if self.normalize_classifier else dropped
+
+    def text_part(self, rows: Tensor, texts: Tensor, near: Tensor | None = None) -> Tensor:
+        """Return what texts add to label vectors, (C, dim).
+
+        Args:
+            rows: (C,) label rows.
+            texts: (C, encoder.dim) their encoded texts.
+            near: (C, M, encoder.dim) those of each label's neighbours, with a graph.
+        """
+        part = self.classifier(texts)
+        if near is None:
+            return part
+        weights = self.get_buffer("graph_weights")[rows]
+        return part + self.classifier((weights.unsqueeze(2) * near).sum(dim=1))
 
     def set_graph_(self, rows: Tensor, weights: Tensor) -> None:
         """Take over each label's neighbours (L, neighbours) and their weights."""

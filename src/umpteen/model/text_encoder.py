@@ -54,9 +54,13 @@ class TextEncoder:
 
     def encoded(self, texts: Sequence[str]) -> torch.Tensor:
         """Encode texts without the heads: (N, encoder.dim) float32 on the model's device."""
-        ragged = self._tokens(texts)
-        tokens = TokenStore(ragged.ids, ragged.offsets)
+        tokens = self.tokens(texts)
         return encode_texts(self.model, tokens, lambda encoded: encoded, precision="fp32")
+
+    def tokens(self, texts: Sequence[str]) -> TokenStore:
+        """Tokenize texts for ``token_vectors``."""
+        ragged = self._tokens(texts)
+        return TokenStore(ragged.ids, ragged.offsets)
 
     def _tokens(self, texts: Sequence[str]) -> Ragged:
         return encode(

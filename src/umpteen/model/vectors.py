@@ -46,8 +46,9 @@ def encode_texts(
     *,
     precision: str,
     progress: Progress | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return a head's vectors of every text, (N, D) float32.
+    """Return a head's vectors of every text, (N, D).
 
     Only the encoder runs in the precision.
 
@@ -57,6 +58,7 @@ def encode_texts(
         head: From encoded texts to vectors; runs in float32, as it does in training.
         precision: Of the encoder.
         progress: Called with the texts that are encoded, and all of them.
+        dtype: Of the vectors.
 
     Returns:
         On the model's device.
@@ -68,7 +70,7 @@ def encode_texts(
             encoded = model.encode(some)
         return head(at_least_float32(encoded))
 
-    return encode_all(vectors, tokens, progress=progress)
+    return encode_all(vectors, tokens, progress=progress, dtype=dtype)
 
 
 def label_search_vectors(
@@ -126,14 +128,13 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
     assert model.label_vectors is not None
     if model.label_parametrization == "free":
         return at_least_float32(model.label_vectors.detach().to(model.log_scales.device))
-    vectors = encode_texts(model, tokens, model.classifier, precision=precision)
+    texts = encode_texts(model, tokens, lambda encoded: encoded, precision=precision)
+    blocks = []
     with torch.no_grad():
-        for start in range(0, len(vectors), ROWS_AT_ONCE):
-            rows = torch.arange(
-                start, min(start + ROWS_AT_ONCE, len(vectors)), device=vectors.device
-            )
-            vectors[rows] += model.label_rows(rows)
-    return vectors
+        for some in torch.arange(len(texts), device=texts.device).split(ROWS_AT_ONCE):
+            near = texts[model.get_buffer("graph_rows")[some].long()] if model.neighbours else None
+            blocks.append(model.label_rows(some) + model.text_part(some, texts[some], near))
+    return torch.cat(blocks)
 
 
 def query_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:

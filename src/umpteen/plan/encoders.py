@@ -56,6 +56,7 @@ ENCODER_SHAPES = {
         EncoderShape("mpnet-base", 12, 768, 3072, 30527, 514),
         EncoderShape("bag", 0, 256, 512, 32000),
         EncoderShape("convolution", 0, 256, 768, 32000),
+        EncoderShape("inception", 0, 256, 768, 32000),
     )
 }
 

@@ -7,24 +7,24 @@ from torch import Tensor
 
 CORRECTED = 0.99
 """Least probability of a label that a user assigned to this very text."""
-BELOW_CORRECTED = 0.98
-"""Largest probability of the other labels of such a text."""
 BELOW_THRESHOLD = 0.99
-"""Largest probability of a text without evidence, as a share of the threshold."""
+"""Largest probability of a text without evidence, and of a label that a correction leaves out, as
+a share of the threshold."""
 
 
 def apply_corrections(
-    probabilities: Tensor, scores: Tensor, corrected: Tensor
+    probabilities: Tensor, scores: Tensor, corrected: Tensor, *, threshold: float
 ) -> tuple[Tensor, Tensor]:
-    """Put the labels of stored corrections first.
+    """Put the labels of stored corrections first, and all others below the threshold.
 
-    A correction never lowers the probability of its label. Texts without a correction stay as they
-    are.
+    A correction never lowers the probability of its label; that of the other labels of its text
+    falls to a hundredth or less. Texts without a correction stay as they are.
 
     Args:
         probabilities: (B, K).
         scores: (B, K) finite at candidates, -inf at padding places.
         corrected: (B, K) labels that are stored as a correction for exactly this text.
+        threshold: The smallest threshold in use, above 0.
 
     Returns:
         Probabilities and scores. In both, corrected labels come before all others of the text; the
@@ -32,8 +32,10 @@ def apply_corrections(
     """
     concerned = corrected.any(dim=1, keepdim=True)
     raised = probabilities.clamp_min(CORRECTED)
-    capped = probabilities.clamp_max(BELOW_CORRECTED)
-    adjusted = torch.where(corrected, raised, torch.where(concerned, capped, probabilities))
+    # Another label is right only if the correction is wrong. Scaled instead of cut off, so that
+    # the other labels keep their order.
+    lowered = probabilities * min(1.0 - CORRECTED, BELOW_THRESHOLD * threshold)
+    adjusted = torch.where(corrected, raised, torch.where(concerned, lowered, probabilities))
     finite = torch.isfinite(scores)
     highest = torch.where(finite, scores, -torch.inf).amax(dim=1, keepdim=True)
     lowest = torch.where(finite, scores, torch.inf).amin(dim=1, keepdim=True)

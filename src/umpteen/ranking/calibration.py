@@ -57,6 +57,11 @@ class Calibration:
     converged: bool = True
     """Whether the fit converged."""
 
+    @property
+    def lowest_threshold(self) -> float:
+        """The smallest of its thresholds."""
+        return min((self.threshold, *self.group_thresholds))
+
     def probabilities(self, scores: Tensor, candidates: Candidates) -> Tensor:
         """Compute the probability that each candidate is right.
 

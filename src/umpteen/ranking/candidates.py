@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 NO_ROW = -1
@@ -116,8 +117,10 @@ def union(lists: Sequence[Tensor], excluded: Tensor | None = None) -> Tensor:
         union, at least 1.
     """
     if len(lists[0]) == 1 and excluded is None and lists[0].device.type == "cpu":
-        rows_of_one = np.unique(torch.cat(list(lists), dim=1).numpy())
-        kept = rows_of_one[np.searchsorted(rows_of_one, 0) :]
+        rows_of_one = np.sort(torch.cat(list(lists), dim=1).numpy()[0])
+        first = rows_of_one >= 0
+        first[1:] &= rows_of_one[1:] != rows_of_one[:-1]
+        kept = rows_of_one[first]
         return torch.from_numpy(kept if len(kept) else np.array([NO_ROW]))[None]
     # Twice the row, plus 1 for rows to keep: an excluded row sorts before its equals.
     keys = [2 * rows + 1 for rows in lists]
@@ -175,6 +178,8 @@ def top_k(scores: Tensor, rows: Tensor, k: int) -> Tensor:
         (B, k) int64 positions in 0..K-1, best first; -1 where a query has fewer candidates.
     """
     width = rows.shape[1]
+    if len(rows) == 1 and rows.device.type == "cpu":
+        return _top_k_of_one(scores[0].numpy(), rows[0].numpy(), k)
     scores = torch.where(rows >= 0, scores, -torch.inf)
     if scores.dtype == torch.float32:
         # The order of floats as integers, then the position: keys without ties.
@@ -188,6 +193,15 @@ def top_k(scores: Tensor, rows: Tensor, k: int) -> Tensor:
         positions = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
     found = rows.gather(1, positions) >= 0
     return pad(torch.where(found, positions, -1), k, -1)
+
+
+def _top_k_of_one(scores: NDArray[np.floating], rows: NDArray[np.int64], k: int) -> Tensor:
+    """Find the k best candidates of a single query, with few calls."""
+    there = rows >= 0
+    order = np.argsort(np.where(there, -scores, np.inf), kind="stable")[:k]
+    positions = np.full((1, k), -1, np.int64)
+    positions[0, : len(order)] = np.where(there[order], order, -1)
+    return torch.from_numpy(positions)
 
 
 def take(values: Tensor, positions: Tensor, fill: float) -> Tensor:

@@ -18,7 +18,7 @@ from umpteen.ranking.features import NO_VOTES, columns, feature_owners
 from umpteen.ranking.retriever_specs import FREQUENCY, RETRIEVER_SPECS, scorers_of
 from umpteen.ranking.unseen_labels import UnseenWeights, read_finite, text_feature_owners
 
-Coefficients = tuple[NDArray[np.float64], dict[str, float]]
+Coefficients = tuple[list[float], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class EnsembleWeights:
         if unseen is not None:
             other = torch.full(shape, sum(unseen[1].values()), dtype=dtype, device=device)
         for place, column in enumerate(columns(candidates, self.retrievers, dtype)):
-            total.add_(column, alpha=float(seen[place]))
+            total.add_(column, alpha=seen[place])
             if unseen is not None and other is not None and unseen[0][place]:
-                other.add_(column, alpha=float(unseen[0][place]))
+                other.add_(column, alpha=unseen[0][place])
         if other is not None:
             total = torch.where(trained, total, other)
         return candidates.filled(total, -torch.inf)
@@ -107,9 +107,9 @@ class EnsembleWeights:
             if unseen is not None:
                 others[scorer] = torch.full(shape, unseen[1][scorer], dtype=dtype, device=device)
         for place, column in enumerate(columns(candidates, self.retrievers, dtype)):
-            parts[owners[place]].add_(column, alpha=float(seen[place]))
+            parts[owners[place]].add_(column, alpha=seen[place])
             if unseen is not None and unseen[0][place]:
-                others[owners[place]].add_(column, alpha=float(unseen[0][place]))
+                others[owners[place]].add_(column, alpha=unseen[0][place])
         if unseen is None:
             return parts
         return {name: torch.where(trained, part, others[name]) for name, part in parts.items()}
@@ -123,7 +123,7 @@ class EnsembleWeights:
             scorer: -float((raw * self.mean)[owners == scorer].sum())
             for scorer in (*self.scorers, FREQUENCY)
         }
-        return raw, constants
+        return raw.tolist(), constants
 
     @cached_property
     def _unseen(self) -> Coefficients | None:
@@ -138,14 +138,14 @@ class EnsembleWeights:
         for name in self.retrievers:
             spec, places = RETRIEVER_SPECS[name], np.flatnonzero(owners == name)[:-1]
             if spec.kind == "votes":
-                raw[places] = self._seen[0][places]
+                raw[places] = (self.weights / self.scale)[places]
                 constants[spec.scorer] -= float(raw[places] @ np.array(NO_VOTES))
             elif spec.reads_label_text:
                 raw[places] = own[text_owners == name]
                 mean = self.unseen.mean[text_owners == name]
                 constants[spec.scorer] -= float(raw[places] @ mean)
         constants[FREQUENCY] = float(own[-1] * (1.0 - self.unseen.mean[-1]))
-        return raw, constants
+        return raw.tolist(), constants
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ensemble import EnsembleWeights
-from umpteen.ranking.features import matrix
-from umpteen.ranking.solver import minimize_convex, prior_ridge
+from umpteen.ranking.features import feature_owners, matrix
+from umpteen.ranking.retriever_specs import FREQUENCY
+from umpteen.ranking.solver import Loss, minimize_convex, prior_ridge
 from umpteen.ranking.unseen_labels import (
     UnseenWeights,
     fit_unseen_weights,
@@ -37,13 +38,14 @@ def fit_ensemble(
     *,
     prior: EnsembleWeights | None = None,
     decay: float = DECAY,
+    max_count: int = 0,
 ) -> EnsembleWeights:
     """Fit the weights of labels with training texts.
 
     The loss of a query is the mean over its positives of the negative log-softmax of the positive
     among the wrong candidates and itself. Positives do not compete with each other. The ridge
     ``decay + prior_ridge(n)`` pulls the weights toward the prior; without one, ``decay`` pulls
-    them toward 0.
+    them toward 0. More evidence of a retriever never lowers a label, see ``MonotoneWeights``.
 
     Labels without training texts take no part; see ``fit_unseen``.
 
@@ -53,6 +55,7 @@ def fit_ensemble(
         retrievers: Which to read.
         prior: Weights of the same retrievers; with no usable query they are returned.
         decay: Ridge.
+        max_count: Largest number of training texts of a label, where no candidate has as many.
 
     Returns:
         The weights, with the prior's weights for unseen labels.
@@ -76,9 +79,62 @@ def fit_ensemble(
     inputs = raw.sub_(_like(mean, raw)).div_(_like(scale, raw))
     inputs *= part[:, :, None]
     loss = ConditionalLogit(inputs, right & part, ~right & part, center, decay)
-    solution = minimize_convex(loss, center, name="ensemble weights")
-    unseen = None if prior is None else prior.unseen
-    return EnsembleWeights(retrievers, mean, scale, solution.x, unseen, solution.converged)
+    most = max(max_count, int(own.counts.max()) if own.counts.numel() else 0)
+    monotone = MonotoneWeights(retrievers, scale, most)
+    solution = minimize_convex(
+        monotone.loss(loss),
+        monotone.nearest(center),
+        name="ensemble weights",
+        lower=monotone.lower,
+    )
+    weights, unseen = monotone.weights(solution.x), None if prior is None else prior.unseen
+    return EnsembleWeights(retrievers, mean, scale, weights, unseen, solution.converged)
+
+
+class MonotoneWeights:
+    """Weights with which a larger score of any retriever never lowers a label.
+
+    Each column of a retriever rises with its score; the last one is the first times the logarithm
+    of the label's training texts. The parameters are the weights, but in place of each of these
+    last weights the slope of the first column for the most frequent label. Parameters of retrievers
+    are 0 or more, hence slopes for labels of any frequency.
+
+    Args:
+        retrievers: Which have weights.
+        scale: (F,) of the features.
+        max_count: Training texts of the most frequent label.
+    """
+
+    def __init__(
+        self, retrievers: tuple[str, ...], scale: NDArray[np.float64], max_count: int
+    ) -> None:
+        owners = feature_owners(retrievers)
+        self.lower = [None if owner == FREQUENCY else 0.0 for owner in owners]
+        self.map = np.eye(len(owners))
+        for name in retrievers:
+            first, last = owners.index(name), len(owners) - 1 - owners[::-1].index(name)
+            most = np.log1p(max(1, max_count))
+            self.map[last, first] = -scale[last] / (scale[first] * most)
+
+    def weights(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the (F,) weights of parameters."""
+        return self.map @ parameters
+
+    def nearest(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the parameters of weights, those below their limits at the limits."""
+        low = np.array([-np.inf if limit is None else limit for limit in self.lower])
+        return np.maximum(np.linalg.solve(self.map, weights), low)
+
+    def loss(self, of_weights: Loss) -> Loss:
+        """Return a loss of weights as one of parameters."""
+
+        def of_parameters(
+            parameters: NDArray[np.float64],
+        ) -> tuple[float, NDArray[np.float64]]:
+            value, gradient = of_weights(self.map @ parameters)
+            return value, self.map.T @ gradient
+
+        return of_parameters
 
 
 class ConditionalLogit:

@@ -59,6 +59,8 @@ class EnsembleModel:
             ConfigError: If a scorer is unknown or no such variant was fitted.
         """
         left_out = set(without)
+        if not left_out:
+            return self.variants[0]
         whole = max((variant.scorers for variant in self.variants), key=len)
         known = dict.fromkeys([*SCORERS, *whole, RERANKER])
         unknown = left_out - set(known)
@@ -66,8 +68,6 @@ class EnsembleModel:
             raise ConfigError(
                 f"There is no scorer {sorted(unknown)[0]!r}; use one of {', '.join(known)}."
             )
-        if not left_out:
-            return self.variants[0]
         # The re-ranker was fitted with all scorers: without one of them it is left out too.
         wanted = tuple(scorer for scorer in whole if scorer not in {*left_out, RERANKER})
         for variant in self.variants:

@@ -16,7 +16,7 @@ from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
-from umpteen.ranking.lexical.matrices import SparseRows, places_of_rows
+from umpteen.ranking.lexical.matrices import SparseRows, matrix_product, places_of_rows
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
 from umpteen.ranking.trained_examples import TrainedExamples
 from umpteen.store.state import Examples as StoredExamples
@@ -159,7 +159,7 @@ class Examples:
             targets = self.trained.targets
             parts = (targets.data, targets.indices, targets.indptr)
             wide = sp.csr_matrix(parts, shape=(n, n_labels))
-            total = _weighted(rows, weights, (rows >= 0) & (rows < n), n) @ wide
+            total = matrix_product(_weighted(rows, weights, (rows >= 0) & (rows < n), n), wide)
         late = rows >= n
         if late.any():
             positions, places = np.unique(rows[late] - n, return_inverse=True)
@@ -209,10 +209,10 @@ class Examples:
             places, lengths = places_of_rows(targets.indptr, rows[early])
             labels.append(targets.indices[places])
             each.append(np.repeat(weights[early], lengths))
-        for place in np.flatnonzero(rows >= self.n_trained).tolist():
-            own = self.stored.rows_of(int(rows[place]) - self.n_trained)
-            labels.append(own)
-            each.append(np.full(len(own), weights[place]))
+        late = rows >= self.n_trained
+        own, lengths = self.stored.rows_of_some((rows[late] - self.n_trained).tolist())
+        labels.append(own)
+        each.append(np.repeat(weights[late], lengths))
         return SparseRows.of_row(np.concatenate(labels), np.concatenate(each), n_labels)
 
     def corrected_labels(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -260,9 +260,8 @@ class Examples:
     def _label_rows(self, positions: NDArray[np.int64], n_labels: int) -> sp.csr_matrix:
         """(P, L + A) ones: the labels of some corrections."""
         if len(positions) <= FEW_NEIGHBOURS:
-            lists = [self.stored.rows_of(place) for place in positions.tolist()]
-            offsets = np.concatenate([[0], np.cumsum([len(own) for own in lists])])
-            columns = np.concatenate(lists)
+            columns, lengths = self.stored.rows_of_some(positions.tolist())
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
         else:
             starts, values = self._all_label_rows
             whole = sp.csr_matrix(

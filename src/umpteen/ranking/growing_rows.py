@@ -8,6 +8,7 @@ from functools import cached_property
 import scipy.sparse as sp
 
 from umpteen.index.growing import LEVEL_RATIO, TAIL_ROWS
+from umpteen.ranking.lexical.sparse_topk import inverted_texts
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class SparseBlock:
 
     @cached_property
     def inverted(self) -> sp.csr_matrix:
-        """The transposed rows, made when first needed."""
-        return sp.csr_matrix(self.rows.T)
+        """The rows as an inverted index, made when first needed; pruned in a large block."""
+        return inverted_texts(self.rows)
 
 
 @dataclass(frozen=True)

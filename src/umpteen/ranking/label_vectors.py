@@ -192,22 +192,13 @@ class LabelVectors:
             late = late if bool(late.any()) else None
         scores = {}
         for head in heads:
-            # Columns of other heads are masked, not cut: the table is read as it lies.
-            own = torch.zeros_like(queries)
-            own[:, self.columns[head]] = queries[:, self.columns[head]]
-            found = self._products(own, trained, rows)
+            columns = self.columns[head]
+            found = _products(queries, trained, rows, columns)
             if late is not None:
-                found = torch.where(late, self._products(own, added.vectors, rows - n), found)
+                own = _products(queries, added.vectors, rows - n, columns)
+                found = torch.where(late, own, found)
             scores[head] = found.masked_fill_(rows < 0, 0.0)
         return scores
-
-    def _products(
-        self, queries: torch.Tensor, vectors: torch.Tensor, rows: torch.Tensor
-    ) -> torch.Tensor:
-        if vectors.device == queries.device:
-            return pair_products(queries, vectors, rows)
-        host = pair_products(queries.to(vectors.device), vectors, rows.to(vectors.device))
-        return host.to(queries.device)
 
     def vectors_of(self, rows: torch.Tensor, added: GrowingIndex) -> torch.Tensor:
         """Gather label vectors: (...,) rows to (..., heads * dim); those of row 0 for -1."""
@@ -219,3 +210,18 @@ class LabelVectors:
             if len(late):
                 found[late] = added.vectors.index_select(0, flat[late] - n).to(self.device)
         return found.view(*rows.shape, self.width)
+
+
+def _products(
+    queries: torch.Tensor, vectors: torch.Tensor, rows: torch.Tensor, columns: slice
+) -> torch.Tensor:
+    """Compute the products of chosen pairs over some columns, where the vectors are.
+
+    All heads have the same width. A table of (L, heads * dim) is read, without a copy, as one of
+    (L * heads, dim).
+    """
+    dim = columns.stop - columns.start
+    heads, place = vectors.shape[1] // dim, columns.start // dim
+    asked, wanted = queries[:, columns].to(vectors.device), rows.to(vectors.device)
+    found = pair_products(asked, vectors.reshape(-1, dim), wanted * heads + place)
+    return found.to(queries.device)

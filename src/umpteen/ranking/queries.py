@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,13 +24,18 @@ class Queries:
     """(B, heads * dim) on the model's device."""
     terms: sp.csr_matrix | None = field(default=None, repr=False)
     """(B, V) ``transform_raw`` of the texts, where it was computed beforehand."""
-    _results: dict[str, tuple[object, Any]] = field(default_factory=dict, repr=False)
+    _results: dict[Hashable, tuple[object, Any]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def device(self) -> torch.device:
+        """Of the vectors."""
+        return self.vectors.device
+
     def once(
-        self, name: str, compute: Callable[[], Value], *, snapshot: object | None = None
+        self, name: Hashable, compute: Callable[[], Value], *, snapshot: object | None = None
     ) -> Value:
         """Return the result of ``compute``, called the first time only.
 
@@ -48,6 +53,11 @@ class Queries:
             self._results[name] = kept
         result: Value = kept[1]
         return result
+
+    def blocks(self, size: int) -> Iterator[Queries]:
+        """Yield the texts in blocks of ``size``, each a request of its own."""
+        for start in range(0, len(self), size):
+            yield self.block(start, min(len(self), start + size))
 
     def block(self, start: int, stop: int) -> Queries:
         """Some of the texts, as a request of their own."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.adjustments import apply_base_rates, apply_corrections
 from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.evidence import missing_evidence
 from umpteen.ranking.explanations import Explanations, joined
 from umpteen.ranking.queries import Queries
+from umpteen.ranking.query_stream import QueryStream
 from umpteen.ranking.reranking.cost import measure_cost
 from umpteen.ranking.reranking.reranker import Reranker
 from umpteen.ranking.reranking.spec import RERANKER
@@ -32,7 +33,7 @@ DEPTH = 40
 TEXTS_AT_ONCE = {"cpu": 512, "cuda": 4096}
 """Texts of a block, which bounds the memory of a request."""
 MANY_TEXTS = 1024
-"""From this many on it pays to count terms in another thread."""
+"""From this many on a GPU ranks some while others are tokenized."""
 SCRATCH_BYTES = 2 << 30
 """Of a GPU, for the dense scores of a lexical product."""
 
@@ -58,30 +59,27 @@ class EnsembleRanker:
         self.max_reranked: int | None = None
         """Candidates of a text to re-rank at most, below what was fitted; None for no limit."""
 
-    def queries(
-        self, texts: Sequence[str], encode: Callable[[Sequence[str]], torch.Tensor]
-    ) -> Queries:
-        """Encode texts; on a GPU, terms of many texts are counted on the CPU at the same time.
+    def queries(self, texts: Sequence[str], encoder: TextEncoder) -> Queries | QueryStream:
+        """Encode texts; on a GPU, many texts are encoded while others are ranked.
 
         Args:
             texts: At least one.
-            encode: Returns their search vectors.
+            encoder: Returns their search vectors.
 
         Returns:
-            The texts with their vectors.
+            The texts with their vectors, or a stream of them.
         """
         lexical = self.retrievers.get("lexical_ranker")
         on_gpu = isinstance(lexical, LexicalRetriever) and lexical.device.type != "cpu"
         if not isinstance(lexical, LexicalRetriever) or not on_gpu or len(texts) < MANY_TEXTS:
-            return Queries(texts, encode(texts))
-        with ThreadPoolExecutor(1) as pool:
-            terms = pool.submit(lexical.ranker.vectorizer.transform_raw, texts)
-            vectors = encode(texts)
-            return Queries(texts, vectors, terms.result())
+            return Queries(texts, encoder.vectors(texts))
+        count_terms = lexical.ranker.vectorizer.transform_raw
+        tokenize, encode = encoder.tokens, encoder.token_vectors
+        return QueryStream(texts, encoder.device, tokenize, count_terms, encode)
 
     def rank(
         self,
-        queries: Queries,
+        queries: Queries | QueryStream,
         snapshot: Snapshot,
         k: int,
         *,
@@ -106,13 +104,11 @@ class EnsembleRanker:
         """
         variant = self.model.variant(without)
         mask = snapshot.allowed_with(allowed)
-        blocks = []
-        step = self._texts_at_once(queries, snapshot)
-        for start in range(0, len(queries), step):
-            stop = min(len(queries), start + step)
-            pairs = _pairs_within(exclude, start, stop)
-            some = queries.block(start, stop)
+        blocks, start = [], 0
+        for some in queries.blocks(self._texts_at_once(queries.device, snapshot)):
+            pairs = _pairs_within(exclude, start, start + len(some))
             blocks.append(self._rank(some, snapshot, k, variant, pairs, mask, explain))
+            start += len(some)
         return _joined(blocks, k, snapshot)
 
     def _rank(
@@ -139,20 +135,22 @@ class EnsembleRanker:
             scores = scores + added
         probabilities = variant.probabilities(scores, found)
         notes = self._missing_evidence(queries, snapshot)
+        lowest = variant.calibration.lowest_threshold
         if any(notes):
             silent = torch.tensor([note is not None for note in notes], device=scores.device)
-            own = variant.calibration
             probabilities, scores = apply_base_rates(
                 probabilities,
                 scores,
                 found.counts,
                 silent,
                 n_train=self.model.n_train,
-                threshold=min((own.threshold, *own.group_thresholds)),
+                threshold=lowest,
             )
         corrected = _in_rows(_corrected_labels(queries, snapshot), found)
         if corrected is not None:
-            probabilities, scores = apply_corrections(probabilities, scores, corrected)
+            probabilities, scores = apply_corrections(
+                probabilities, scores, corrected, threshold=lowest
+            )
         places = top_k(scores, found.rows, k)
         return TopK(
             take(found.rows, places, -1).cpu().numpy(),
@@ -264,8 +262,8 @@ class EnsembleRanker:
             similarity = knn.nearest_once(queries, snapshot).scores[:, 0]
         return missing_evidence(queries.texts, n_terms, similarity, self.model.similarity_floor)
 
-    def _texts_at_once(self, queries: Queries, snapshot: Snapshot) -> int:
-        kind = "cuda" if queries.vectors.is_cuda else "cpu"
+    def _texts_at_once(self, device: torch.device, snapshot: Snapshot) -> int:
+        kind = "cuda" if device.type == "cuda" else "cpu"
         if kind == "cpu":
             return TEXTS_AT_ONCE[kind]
         columns = max(1, snapshot.n_labels, len(snapshot.examples))
@@ -283,8 +281,7 @@ def _corrected_labels(queries: Queries, snapshot: Snapshot) -> NDArray[np.int64]
 
 def counts_of(rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
     """(B, K) training texts of each label; 0 for padding."""
-    counts = torch.from_numpy(np.append(snapshot.label_counts, 0)).to(rows.device)
-    return counts[rows]
+    return snapshot.padded_counts.to(rows.device)[rows]
 
 
 def _vector_proposals(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from umpteen.data.labels import LabelSet
@@ -36,6 +38,11 @@ class Snapshot:
     def n_labels(self) -> int:
         """Rows of this snapshot are below this."""
         return len(self.labels)
+
+    @cached_property
+    def padded_counts(self) -> torch.Tensor:
+        """(labels + 1,) ``label_counts`` with a 0 behind them, which row -1 reads."""
+        return torch.from_numpy(np.append(self.label_counts, 0))
 
     def allowed_with(self, more: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
         """Combine retired labels with a request's own filter.

@@ -17,13 +17,9 @@ from numpy.typing import NDArray
 from umpteen.data.csr import checked_csr
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS
-from umpteen.ranking.lexical.sparse_topk import DeviceMatrix, inverted_index
+from umpteen.ranking.lexical.sparse_topk import DeviceMatrix, inverted_texts
 from umpteen.ranking.text_snippets import TextSnippets
 
-MANY_TEXTS = 20_000
-"""Above this many texts the inverted index is pruned."""
-MAX_POSTINGS = 1000
-"""Texts of a term that a pruned index keeps: a term of more texts says little about any of them."""
 _TARGETS = ("targets_indices", "targets_indptr")
 _TERMS = ("terms_data", "terms_indices", "terms_indptr")
 
@@ -49,7 +45,7 @@ class TrainedExamples:
     @cached_property
     def inverted_terms(self) -> sp.csr_matrix:
         """(V, M) the terms as an inverted index; of many texts the largest values of a term."""
-        return inverted_index(self.terms, MAX_POSTINGS if len(self) > MANY_TEXTS else None)
+        return inverted_texts(self.terms)
 
     def inverted_terms_on(self, device: torch.device) -> DeviceMatrix:
         """Return the inverted index on a device; copied there once."""

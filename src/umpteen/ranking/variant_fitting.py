@@ -163,7 +163,8 @@ def _fit_weights(
         candidates, positive = candidates.select(chosen), positive[chosen]
         texts = {name: values[chosen] for name, values in texts.items()}
     prior = prior_weights(retrievers, unseen_share(data.label_counts))
-    weights = fit_ensemble(candidates, positive, retrievers, prior=prior)
+    most = int(data.label_counts.max(initial=0))
+    weights = fit_ensemble(candidates, positive, retrievers, prior=prior, max_count=most)
     if not unseen:
         return weights
     return fit_unseen(weights, candidates, positive, texts, seed=data.seed)

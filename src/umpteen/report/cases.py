@@ -97,7 +97,7 @@ def _ranking(
         ]
         for row in rows.tolist()
     ]
-    headers = ["label", "training queries", "true for", *(_found(h, heads) for h in heads), name]
+    headers = ["label", "training texts", "true for", *(_found(h, heads) for h in heads), name]
     parts.append(table(headers, lines[:SHOWN], caption=said))
     if len(lines) > SHOWN:
         rest = table(headers, lines[SHOWN:], caption=f"{title}, continued")

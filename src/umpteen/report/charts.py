@@ -12,6 +12,8 @@ from umpteen.report.elements import join, tag
 
 LARGE, SMALL = (520, 280), (350, 210)
 """Width and height; type is drawn at the same size in both, so choose by the room there is."""
+WIDE_BAR = 30.0
+"""From this width on, a bar has room for a value with a decimal."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 42
 MAX_MARKED = 40
 """A line with more points than this is drawn without a sign at each."""
@@ -146,9 +148,9 @@ def bar_chart(
                     class_=f"bar {look}",
                 )
             )
-            parts.append(
-                _text(f"{values[at]:.1f}", left + width / 2, top - 4, look="value", anchor="middle")
-            )
+            # Narrow bars have room for whole numbers only.
+            value = f"{values[at]:.{int(width >= WIDE_BAR)}f}"
+            parts.append(_text(value, left + width / 2, top - 4, look="value", anchor="middle"))
         parts.append(_text(group, middle, frame.foot + 18, anchor="middle"))
     return _svg(title, frame, parts)
 

@@ -40,19 +40,15 @@ def ensemble(model: EnsembleModel) -> Markup:
         tag("h2", "The ensemble"),
         tag("p", f"Fitted on {model.fitted_on}. Probabilities: {_calibration(default)}."),
         None if default.reranking is None else tag("p", _reranking(default.reranking)),
-        tag(
-            "div",
-            table(
-                ["scorers", *VARIANT_METRICS, "calibration error", "micro-F1", "tail boost"],
-                rows,
-                caption="In percent, on validation texts",
-            ),
-            table(
-                ["scorer", "contribution"],
-                contributions,
-                caption="Share of what separates the best label from the others, in percent",
-            ),
-            class_="charts",
+        table(
+            ["scorers", *VARIANT_METRICS, "calibration error", "micro-F1", "tail boost"],
+            rows,
+            caption="In percent, on validation texts",
+        ),
+        table(
+            ["scorer", "contribution"],
+            contributions,
+            caption="Share of what separates the best label from the others, in percent",
         ),
         id="ensemble",
     )

@@ -77,9 +77,9 @@ def source(outcome: Outcome) -> str:
     """Return on which queries an outcome's numbers were made, and what they may be taken for."""
     n = f"{len(outcome):,}"
     if outcome.of_data is not None:
-        text = f"on all {n} {outcome.split} queries of {outcome.of_data}."
+        text = f"on all {n} {outcome.split} texts of {outcome.of_data}."
         if outcome.split == "train":
-            text += " The model has seen them: this is no measure of new queries."
+            text += " The model has seen them: this is no measure of new texts."
         return text
     if outcome.split == "train":
         return (

@@ -175,9 +175,9 @@ def bins(outcome: Outcome) -> Markup:
         tag("h2", f"P@{PLACES} from head to tail"),
         tag(
             "p",
-            "Labels are put into five bins by how many training queries they have, each bin with "
-            "a fifth of all (query, label) pairs: few frequent labels at the head, many rare ones "
-            f"at the tail. A bar is what the bin brings to P@{PLACES}; the five add up to it.",
+            "Labels are put into five bins by how many training texts they have, each bin with "
+            "a fifth of all pairs of text and label: few frequent labels at the head, many rare "
+            f"ones at the tail. A bar is what the bin brings to P@{PLACES}; the five add up to it.",
         ),
         legend(names, bars=True),
         tag(
@@ -188,7 +188,7 @@ def bins(outcome: Outcome) -> Markup:
                 [(HEAD_TITLES.get(n, n), n, outcome.heads[n].bins) for n in names],
             ),
             table(
-                ["bin", "labels", "queries of a label", *(HEAD_TITLES.get(n, n) for n in names)],
+                ["bin", "labels", "texts of a label", *(HEAD_TITLES.get(n, n) for n in names)],
                 rows,
                 caption=f"Contributions to P@{PLACES}, in percent, {source(outcome)}",
             ),
@@ -218,7 +218,7 @@ def _uncertainty(outcome: Outcome) -> str:
     """
     share = list(outcome.heads.values())[-1].values["P@1"] / 100.0
     reach = 196.0 * math.sqrt(share * (1.0 - share) / max(1, len(outcome)))
-    return f"By the number of queries alone, P@1 is uncertain by about ± {reach:.1f} (95 %)."
+    return f"By the number of texts alone, P@1 is uncertain by about ± {reach:.1f} (95 %)."
 
 
 def _hint(outcome: Outcome) -> Markup | None:
@@ -240,5 +240,5 @@ def _unknown(outcome: Outcome) -> Markup | None:
             "and were left out."
         )
     if without:
-        said.append(f"{without:,} queries have no true label and count as 0.")
+        said.append(f"{without:,} texts have no true label and count as 0.")
     return tag("p", " ".join(said), class_="soft") if said else None

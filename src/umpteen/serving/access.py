@@ -99,12 +99,10 @@ class Access:
             Refused: If it is not allowed.
         """
         self._follow()
-        if scope != "read" and not self.possible(scope):
-            what = "changes are" if scope == "change" else "administration is"
-            option = " or --change-token-file" if scope == "change" else ""
-            raise Refused(403, f"{what} off: start the service with --keys{option}")
         kind, _, given = authorization.partition(" ")
         key = self._keys.get(digest(given.strip())) if kind.lower() == "bearer" else None
+        if scope != "read" and not self.possible(scope):
+            raise Refused(403, self._off(scope, key))
         if key is None and self._free(scope):
             return Caller(address)
         if key is None or not key.allows(scope):
@@ -119,6 +117,17 @@ class Access:
             )
         self._limit(key)
         return Caller(address, key)
+
+    def _off(self, scope: str, key: Key | None) -> str:
+        """Return why no client can do what a scope allows."""
+        what, verb = ("changes", "are") if scope == "change" else ("administration", "is")
+        if self._options.keys_file is not None:
+            if key is None:
+                return f"{what} {verb} off: no key has the scope {scope}"
+            may = "read" if key.scope == "read" else "read and change"
+            return f"the key {key.name!r} may only {may}; give it the scope {scope}"
+        option = " or --change-token-file" if scope == "change" else ""
+        return f"{what} {verb} off: start the service with --keys{option}"
 
     def _free(self, scope: str) -> bool:
         """Return whether a request needs no key."""

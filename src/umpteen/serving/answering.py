@@ -91,7 +91,9 @@ def pieces(question: Question, active: Version, max_cost: float) -> list[tuple[Q
     k, explain = question.k, question.explain
     costs = [cost_of(len(text), k, explain=explain) for text in question.texts]
     if sum(costs) <= max_cost:
-        return [(replace(question, version=version), sum(costs))]
+        if question.version is None:
+            question = replace(question, version=version)
+        return [(question, sum(costs))]
     pin, cut = Pin(), []
     start = 0
     while start < len(costs):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from umpteen.serving.fair_queue import FairQueue
 
@@ -140,13 +140,11 @@ class Batcher(Generic[Work, Answer]):
         self._more.set()
         if len(self._jobs) >= self._last:
             self._enough.set()
+        timer = loop.call_later(seconds, _give_up, futures)
         try:
-            if len(futures) == 1:
-                return [await asyncio.wait_for(futures[0], seconds)]
-            return await asyncio.wait_for(asyncio.gather(*futures), seconds)
-        except TimeoutError:
-            raise DeadlinePassed from None
+            return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
         finally:
+            timer.cancel()
             for future in futures:  # pieces of a request that failed are not answered
                 future.cancel()
 
@@ -240,3 +238,10 @@ class Batcher(Generic[Work, Answer]):
             late = job.future.done() or job.deadline <= time.monotonic()
             outcomes += [_Failure(DeadlinePassed())] if late else await self._outcomes([job])
         return outcomes
+
+
+def _give_up(futures: Sequence[asyncio.Future[Any]]) -> None:
+    """End the wait of a request whose deadline has passed."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(DeadlinePassed())

@@ -125,16 +125,31 @@ class Connections:
         logger.warning("connection closed", extra={"fields": {"why": reason}})
 
     async def _sweep(self) -> None:
-        header, idle = self.options.header_seconds, self.options.idle_seconds
         loop = asyncio.get_running_loop()
+        due = loop.time() + SWEEP_SECONDS
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
-            for connection in list(self._idle):
-                if connection.began is not None and now - connection.began > header:
+            self.sweep(now, max(0.0, now - due))
+            due = now + SWEEP_SECONDS
+
+    def sweep(self, now: float, late: float) -> None:
+        """Close connections that have waited too long for a request.
+
+        Args:
+            now: The time of the event loop.
+            late: Seconds by which the call is late. They do not count: a process that did not run
+                has not read what clients sent meanwhile.
+        """
+        header, idle = self.options.header_seconds, self.options.idle_seconds
+        for connection in list(self._idle):
+            connection.since += late
+            if connection.began is not None:
+                connection.began += late
+                if now - connection.began > header:
                     connection.refuse(408, "header_timeout", "the request did not come in time")
-                elif connection.began is None and now - connection.since > idle:
-                    connection.end()
+            elif now - connection.since > idle:
+                connection.end()
 
 
 class Connection(asyncio.Protocol):

@@ -83,8 +83,8 @@ def translate(error: Exception) -> JSONResponse:
         logger.error("store damaged", extra={"fields": {"why": str(error)}})
         return fault(
             503,
-            "the store of changes is damaged, so nothing was changed; predictions go on, changes "
-            "need umpteen repair",
+            "the store of changes is damaged, so nothing was changed; predictions go on, and "
+            "changes too once the operator has repaired it",
         )
     if isinstance(error, ConfigError | DataError):
         return fault(422, str(error))
@@ -98,8 +98,10 @@ def invalid_sentence(places: Sequence[tuple[Sequence[int | str], str]]) -> str:
     Args:
         places: Each place and what is wrong there. A value may be long or private.
     """
+    asked = [tuple(place) for place, _ in places]
     named = [f"{'.'.join(map(str, place)) or 'body'}: {wrong}" for place, wrong in places[:3]]
-    return f"not valid: {'; '.join(named)}"[:500]
+    wanted = '; send {"texts": ["some text"]}' if any(p == ("texts",) for p in asked) else ""
+    return f"not valid: {'; '.join(named)}"[:500] + wanted
 
 
 def _methods(app: FastAPI, path: str) -> set[str]:

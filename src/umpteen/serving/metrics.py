@@ -30,6 +30,17 @@ COUNTERS = {
     "connections_closed_total": ("Connections closed for a limit, by reason.", ("reason",)),
     "reloads_total": ("New versions of the run that were loaded or failed to load.", ("outcome",)),
 }
+FROM_START = {
+    "rejected_total": ("code", ("401", "403", "413", "429", "504")),
+    "changes_total": ("kind", ("add_labels", "retire", "restore", "add_examples")),
+    "connections_closed_total": (
+        "reason",
+        ("full", "replaced", "header_timeout", "handshake", "large_header", "large_body",
+         "small_chunks"),
+    ),
+    "reloads_total": ("outcome", ("done", "failed")),
+}  # fmt: skip
+"""Counters with one label, and its values: shown as 0 before the first event, in every worker."""
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 HISTOGRAMS = {
@@ -67,6 +78,9 @@ class ServiceMetrics:
         self._children: dict[tuple[Any, ...], Any] = {}
         for name, (about, labels) in COUNTERS.items():
             self._metrics[name] = Counter(f"umpteen_{name}", about, labels, registry=self._registry)
+        for name, (label, values) in FROM_START.items():
+            for value in values:
+                self._child(name, {label: value})
         for name, (about, labels, bounds) in HISTOGRAMS.items():
             self._metrics[name] = Histogram(
                 f"umpteen_{name}", about, labels, buckets=bounds, registry=self._registry

@@ -73,7 +73,7 @@ class ServedModels:
                 "model": version.model,
                 "state": "active" if version.name == self._active else "loaded",
                 "previous": version.name == self._previous,
-                "labels": len(version.predictor.labels),
+                "labels": version.n_labels,
                 "revision": version.store.revision,
                 "loaded": version.loaded,
                 "problem": version.problem(),

@@ -30,7 +30,7 @@ class ServedModel(BaseModel):
     )
     model: str | None = Field(None, description="The model of the run.")
     previous: bool = Field(False, description="Whether a roll back activates it.")
-    labels: int | None = Field(None, description="Labels it was trained with.")
+    labels: int | None = Field(None, description="Labels it can predict, added ones too.")
     revision: int | None = Field(None, description="Changes granted so far.")
     loaded: str | None = Field(None, description="When it was loaded, UTC.")
     problem: str | None = Field(None, description="Why it should get no traffic.")

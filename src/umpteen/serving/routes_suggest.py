@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from umpteen.head_names import ENSEMBLE
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.wire import Strict
@@ -68,6 +69,8 @@ async def choose(body: SuggestRequest, request: Request) -> dict[str, Any]:
         raise Refused(
             413, f"a text has {longest} characters; at most {options.max_characters} are read"
         )
+    if ENSEMBLE not in engine.version.predictor.heads:
+        raise Refused(422, "suggestions need probabilities, and this model has no ensemble")
     async with _one_at_a_time:  # predictions of others go on beside it
         found = await asyncio.to_thread(suggest, engine.version.predictor, body.texts, body.n)
     return {"suggestions": [_as_json(each) for each in found]}

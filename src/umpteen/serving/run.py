@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -55,7 +56,10 @@ def serve(options: Options, *, log: Callable[[str], None]) -> None:
         listening = bind(options.host, options.port)
         host = f"[{options.host}]" if ":" in options.host else options.host
         scheme = "https" if options.certfile else "http"
-        log(f"serving {', '.join(runs)} at {scheme}://{host}:{listening.getsockname()[1]}")
+        address = f"{scheme}://{host}:{listening.getsockname()[1]}"
+        log(f"serving {', '.join(runs)} at {address}")
+        for line in _how_to_use(options, address):
+            log(line)
         if not shared:
             _serve(options, listening)
             return
@@ -74,6 +78,15 @@ def serve(options: Options, *, log: Callable[[str], None]) -> None:
     finally:
         if shared:
             shutil.rmtree(shared, ignore_errors=True)
+
+
+def _how_to_use(options: Options, address: str) -> list[str]:
+    """Return a request to try, and how to stop."""
+    needs_token = options.keys_file is not None or options.read_token_file is not None
+    token = " -H 'Authorization: Bearer TOKEN'" if needs_token else ""
+    body = json.dumps({"texts": ["some text"]})
+    asked = f"curl {address}/v1/predict{token} -H 'Content-Type: application/json' -d '{body}'"
+    return [f"  predict: {asked}", "  stop: Ctrl-C"]
 
 
 def work(given: str, listening: socket) -> None:

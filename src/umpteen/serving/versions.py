@@ -34,6 +34,12 @@ class Version:
         """The run's store of changes."""
         return self.predictor.require_store()
 
+    @property
+    def n_labels(self) -> int:
+        """Labels that can be predicted now."""
+        state = self.store.state()
+        return state.n_labels - len(state.retired_rows)
+
     def problem(self) -> str | None:
         """Return why this version should get no traffic; None while all is well."""
         if not RunFolder(self.folder).config.is_file():

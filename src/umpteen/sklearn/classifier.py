@@ -53,7 +53,8 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
         minutes: A time budget for training.
         encoder: ``bag``, ``convolution``, or a Hugging Face folder or name.
         preset: A preset's name or a TOML file; settings are chosen from the data if left out.
-        settings: Further settings, such as ``{"ensemble.lexical": False}``.
+        settings: Further settings: a mapping such as ``{"ensemble.lexical": False}``, or strings
+            such as ``["ensemble.lexical=false"]``.
         label_texts: Texts of the labels, by label or in the order of ``classes_``.
         head: The head that predicts; the ensemble by default.
         device: ``auto``, ``cpu`` or ``cuda``.
@@ -72,7 +73,7 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
         minutes: float | None = None,
         encoder: str | None = None,
         preset: str | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | Sequence[str] | None = None,
         label_texts: Mapping[Any, str] | Sequence[str] | None = None,
         head: str | None = None,
         device: str = "auto",
@@ -218,8 +219,10 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
             self.model_ = Predictor.load(run.path, device=self.device)
             self.model_.temporary = run
 
-    def _overrides(self) -> dict[str, Any]:
-        given = dict(self.settings or {})
+    def _overrides(self) -> list[str]:
+        from umpteen.training.api import as_overrides
+
+        given: dict[str, Any] = {}
         if self.epochs is not None:
             given["train.epochs"] = int(self.epochs)
         if self.random_state is not None:
@@ -228,7 +231,7 @@ class UmpteenClassifier(ClassifierMixin, BaseEstimator):
             given["seed"] = int(
                 check_random_state(state).randint(2**31 - 1) if seed is None else seed
             )
-        return given
+        return [*as_overrides(self.settings or {}), *as_overrides(given)]
 
     def _label_texts(self, classes: list[Any], names: list[str]) -> list[str]:
         given = self.label_texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,6 +54,13 @@ class Examples:
     def rows_of(self, position: int) -> NDArray[np.int64]:
         """Return the label rows of one example."""
         return np.frombuffer(self.packed_rows[position], ROW_TYPE).astype(np.int64, copy=False)
+
+    def rows_of_some(self, positions: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the label rows of some examples, one after the other, and how many each has."""
+        packed = [self.packed_rows[position] for position in positions]
+        sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+        rows = np.frombuffer(b"".join(packed), ROW_TYPE).astype(np.int64, copy=False)
+        return rows, sizes // ROW_TYPE.itemsize
 
     def label_rows(
         self, start: int = 0, stop: int | None = None

@@ -253,9 +253,7 @@ def _rows_of_example(ids: _Ids, position: int, label_ids: Sequence[str]) -> list
         try:
             row = ids.row(label_id)
         except DataError as error:
-            raise DataError(
-                f"example {position}: {error}; add the label first with: umpteen labels add"
-            ) from None
+            raise DataError(f"example {position}: {error}; add the label first") from None
         if ids.is_retired(row):
             raise DataError(
                 f"example {position}: the label {label_id!r} is retired; restore it first"

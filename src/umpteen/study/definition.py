@@ -51,6 +51,8 @@ class Source:
     settings: tuple[str, ...] = ()
     queries: float = 1.0
     """Share of the training queries that are kept, drawn at random; labels and test stay."""
+    hidden: int = 0
+    """Labels, drawn among those with 1 to 50 training queries, that only test queries keep."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Study:
     same_steps: bool = True
     """Whether epochs shrink as an augmentation adds rows, so that all switches take equal steps."""
     keep_models: bool = False
+    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Groups of labels that are measured alone: the least and most training queries of each."""
     head: str = ""
     """Of table and plots, where a model has it; by default the last of each model's own."""
     plots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -143,17 +147,22 @@ def _filled(value: Any, places: dict[str, str]) -> Any:
 
 def _study(values: dict[str, Any], stem: str) -> Study:
     known = ("name", "presets", "seeds", "settings", "metrics", "same_steps", "keep_models", "head",
-             "data", "switches", "plots")  # fmt: skip
+             "groups", "data", "switches", "plots")  # fmt: skip
     require_known(values, known, "")
     for section in ("data", "switches"):
         if not isinstance(values.get(section), dict) or not values[section]:
             raise ConfigError(f"there is no [{section}.NAME]; a study needs one or more")
     sources = []
     for name, each in values["data"].items():
-        require_known(each, ("path", "settings", "queries"), f"data.{name}.")
+        require_known(each, ("path", "settings", "queries", "hidden"), f"data.{name}.")
         place, settings = text(each, "path", f"data.{name}."), texts(each, "settings")
         kept = number(each, "queries", f"data.{name}.", "above 0 and at most 1", above=0, most=1)
-        sources.append(Source(file_name(name), place, settings, 1.0 if kept is None else kept))
+        hidden = number(each, "hidden", f"data.{name}.", "a number of labels", most=1e9)
+        sources.append(
+            Source(
+                file_name(name), place, settings, 1.0 if kept is None else kept, int(hidden or 0)
+            )
+        )
     switches = []
     for name, each in values["switches"].items():
         require_known(each, ("settings", "presets", "data", "share", "line"), f"switches.{name}.")
@@ -176,12 +185,26 @@ def _study(values: dict[str, Any], stem: str) -> Study:
         metrics=texts(values, "metrics") or STUDY_METRICS,
         same_steps=truth(values, "same_steps", True),
         keep_models=truth(values, "keep_models", False),
+        groups=_groups(values.get("groups", {})),
         head=str(values.get("head", "")),
         plots=values.get("plots", {}),
     )
     _check_names(study)
     _check_metrics(study)
     return study
+
+
+def _groups(values: Any) -> dict[str, tuple[int, int]]:
+    """Return the groups of labels, each with its least and most training queries."""
+    if not isinstance(values, dict):
+        raise ConfigError("groups must be a table")
+    for name, each in values.items():
+        pair = isinstance(each, list) and len(each) == 2 and all(type(n) is int for n in each)
+        if not pair or not 0 <= each[0] <= each[1]:
+            raise ConfigError(
+                f"groups.{name} is {each!r}; write the least and most training queries, as [1, 50]"
+            )
+    return {name: (least, most) for name, (least, most) in values.items()}
 
 
 def _check_names(study: Study) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.head_names import ENSEMBLE
 from umpteen.study.definition import Study
-from umpteen.study.running import result_file
+from umpteen.study.outcomes import result_file
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Cell:
     @property
     def best(self) -> str:
         """The head of table and plots: the wanted one, or the last of the model's own."""
-        own = [head for head in self.heads if head != ENSEMBLE] or list(self.heads)
-        return self.wanted if self.wanted in self.heads else own[-1]
+        return best_head(self.heads, self.wanted)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -59,6 +58,13 @@ class Cell:
                     by_place.setdefault(int(entry[against]), []).append(values[metric])
         whole = {at: ys for at, ys in sorted(by_place.items()) if len(ys) == len(self.results)}
         return list(whole), [float(np.mean(ys)) for ys in whole.values()]
+
+
+def best_head(heads: Iterable[str], wanted: str = "") -> str:
+    """Return the wanted head where it is among these, else the last one but the ensemble."""
+    heads = list(heads)
+    own = [head for head in heads if head != ENSEMBLE] or heads
+    return wanted if wanted in heads else own[-1]
 
 
 def read_cells(study: Study, out: str | Path) -> list[Cell]:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import umpteen
@@ -23,13 +22,14 @@ from umpteen.config.loading import load_config
 from umpteen.data.augment import AUGMENTATIONS
 from umpteen.data.augment.rows import row_count
 from umpteen.data.dataset import Dataset
-from umpteen.data.formats import load_dataset
 from umpteen.errors import RunError, UmpteenError
 from umpteen.evaluation import evaluate
 from umpteen.files import digest, read_json, write_json
-from umpteen.report.history import read_history
 from umpteen.run_folder import RunFolder
-from umpteen.study.definition import Run, Source, Study
+from umpteen.study.definition import Run, Study
+from umpteen.study.label_groups import group_metrics
+from umpteen.study.outcomes import measured, result_file, trained, write_per_query
+from umpteen.study.sources import LoadedSource
 from umpteen.training.reporters import Reporter
 from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
@@ -90,15 +90,13 @@ def run_each(
     device: str = "auto",
     log: Log = lambda text: None,
     reporters: Callable[[], Sequence[Reporter]] = lambda: (),
+    loaded: LoadedSource | None = None,
 ) -> Iterator[str]:
     """Run some runs, given with their numbers among all; yield what failed."""
-    out = Path(out)
-    source, data, fingerprint = "", None, ""
+    out, loaded = Path(out), loaded or LoadedSource()
     for number, run in numbered:
         try:
-            if data is None or source != run.source.name:
-                data, source = load_source(run.source), run.source.name
-                fingerprint = data_fingerprint(data)
+            data, fingerprint = loaded.get(run.source)
             key = run_key(study, run, data, fingerprint)
             if is_done(out, run, key):
                 log(f"[{number}/{total}] {run.name}: done already")
@@ -108,20 +106,6 @@ def run_each(
         except UmpteenError as error:
             log(f"failed: {error}")
             yield f"{run.name}: {error}"
-
-
-def load_source(source: Source) -> Dataset:
-    """Return a study's data set, with a share of its training queries where that is asked for.
-
-    The draw is the same for every run, whatever its seed. Whole sets keep their order.
-    """
-    data = load_dataset(source.path)
-    if source.queries == 1:
-        return data
-    n = len(data["train"])
-    drawn = np.random.default_rng(0x5B).permutation(n)[: max(1, round(source.queries * n))]
-    splits = {**data.splits, "train": data["train"].select(np.sort(drawn))}
-    return dataclasses.replace(data, splits=splits)
 
 
 def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
@@ -139,17 +123,6 @@ def run_key(study: Study, run: Run, data: Dataset, fingerprint: str) -> str:
         about[0]["encoder"]["name"] = ""
         about.append({file.name: digest(file) for file in folder.iterdir() if file.is_file()})
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def data_fingerprint(data: Dataset) -> str:
-    """Return a digest of labels, texts, targets and filters of all splits."""
-    digest = hashlib.sha256(data.labels.fingerprint.encode())
-    for name in sorted(data.splits):
-        targets = data[name].targets
-        for array in (targets.indptr, targets.indices, targets.data, data[name].filters):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        digest.update("\0".join(data[name].texts()).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
@@ -175,11 +148,6 @@ def overrides_of(study: Study, run: Run, data: Dataset) -> list[str]:
     if second:
         changes.append(f"stage2.train.epochs={max(1, round(second * n / rows))}")
     return changes
-
-
-def result_file(out: Path, run: Run) -> Path:
-    """Return where a run's result is kept."""
-    return out / "results" / f"{run.name}.json"
 
 
 def is_done(out: Path, run: Run, key: str) -> bool:
@@ -208,9 +176,9 @@ def _run(
     on_gpu = next(model.model.parameters()).is_cuda
     config = resolve_open_settings(load_config(run.preset, run.settings))
     with cpu_threads(config.train.threads or torch.get_num_threads()):  # its own share of a CPU
-        found = evaluate(model, data, split="test", metrics=study.metrics)
-    history = read_history(folder)
-    validations = read_json(folder.metrics)["validation"] if folder.metrics.is_file() else []
+        found = evaluate(model, data, split="test", metrics=study.metrics, per_query=True)
+        groups = group_metrics(model, data, study.groups) if study.groups else {}
+    write_per_query(out, run, found)
     write_json_in_folder(
         result_file(out, run),
         {
@@ -221,21 +189,14 @@ def _run(
             "seed": run.seed,
             "settings": overrides_of(study, run, data),
             "table": config.encoder.table,
-            "heads": {
-                head: {"metrics": report.values, "bins": list(report.bins)}
-                for head, report in found.heads.items()
-            },
-            "n": next(iter(found.heads.values())).n,
-            "propensity": found.as_json()["propensity"],
-            "train_seconds": history.steps.seconds if history.steps else 0.0,
-            "steps": int(history.steps.steps[-1]) if history.steps else 0,
-            "epochs": history.reached,
-            "best_epoch": history.model_epoch,
+            **measured(found),
+            **trained(folder),
             "peak_gib": _peak_gib(on_gpu),
             "device": torch.cuda.get_device_name() if on_gpu else "cpu",
             "umpteen": umpteen.__version__,
             "torch": torch.__version__,
-            "validation": validations,
+            **({"groups": groups} if groups else {}),
+            **({"ensemble": model.ensemble.variants[0].validation} if model.ensemble else {}),
         },
     )
     if not study.keep_models:

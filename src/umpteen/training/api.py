@@ -30,8 +30,8 @@ ARGUMENTS = """
         classes: Label ids in the column order of an indicator matrix.
         label_texts: Id to text, or texts in the column order of a matrix.
         text_column: The column with the text, for paths and tables; found by name if left out.
-        label_column: The column with the labels, or a list of columns of 0 and 1, one for each
-            label; found by name or by their cells if left out.
+        label_column: The column with the labels, or a list of columns: of 0 and 1, one for
+            each label, or with a label in each cell; found by name or by their cells if left out.
         separator: Stands between the labels of a cell; recognised if left out.
         preset: A preset's name or a TOML file. Left out, rules choose the settings by the data.
         overrides: Settings laid over the preset: ``section.key=value`` strings, or a mapping such

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from umpteen.training.mixup import Mix, Mixing
 from umpteen.types import Ragged, RowIndices
 
 THREAD_NAME = "umpteen-batches"
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Batch:
     """Every pair of these queries among all labels, on the host, where the loss needs it."""
     mix: Mix | None = None
     """What the queries' vectors are mixed with; the pool's positives are mixed already."""
+    near: RowIndices | None = None
+    """(C, M) the place of each label's neighbours among the encoded label texts, with a graph."""
 
 
 class BatchMaker:
@@ -49,6 +52,7 @@ class BatchMaker:
         encode_labels: Whether the batch carries the tokens of its pool's labels.
         everything: Finds the pairs among all labels, where a loss needs them beside the pool.
         mixing: Mixes queries, where that is wanted.
+        graph: (L, M) neighbours of each label, whose texts are encoded too.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class BatchMaker:
         encode_labels: bool,
         everything: AllLabels | None = None,
         mixing: Mixing | None = None,
+        graph: NDArray[np.int64] | None = None,
     ) -> None:
         self._queries = queries
         self._labels = labels
@@ -69,6 +74,7 @@ class BatchMaker:
         self._encode_labels = encode_labels
         self._everything = everything
         self._mixing = mixing
+        self._graph = graph
         self.negatives: NDArray[Any] | None = None
         """(N, H) mined hard negatives of each query, -1 where there is none."""
 
@@ -78,14 +84,16 @@ class BatchMaker:
         negatives = None if self.negatives is None else self.negatives[queries]
         pool = self._pools.build(queries, rng, negatives)
         tokens = self._queries.take(queries)
-        label_rows = mix = None
+        label_rows = mix = near = None
         if self._encode_labels:
-            label_rows = pool.labels[: pool.n_text]
-            tokens = join(tokens, self._labels.take(label_rows))
+            label_rows = encoded = pool.labels[: pool.n_text]
+            if self._graph is not None:
+                encoded, near = with_neighbours(label_rows, self._graph)
+            tokens = join(tokens, self._labels.take(encoded))
         if self._mixing is not None:
             pool, mix = self._mixing(pool, len(queries), rng)
         everything = None if self._everything is None else self._everything.pairs(queries)
-        return Batch(queries, tokens, pool, None, label_rows, everything, mix)
+        return Batch(queries, tokens, pool, None, label_rows, everything, mix, near)
 
     def make_ahead(
         self, batch_rows: Sequence[RowIndices], *, start: int, first_step: int
@@ -94,16 +102,34 @@ class BatchMaker:
         return made_ahead(self.make, batch_rows, start=start, first_step=first_step)
 
 
+def with_neighbours(
+    rows: RowIndices, graph: NDArray[np.int64]
+) -> tuple[RowIndices, NDArray[np.int64]]:
+    """Return label rows followed by neighbours that are not among them, and where each one is.
+
+    Args:
+        rows: (C,) ascending.
+        graph: (L, M) neighbours of each label.
+
+    Returns:
+        (C + E,) rows, and (C, M) places of the neighbours in them.
+    """
+    near = graph[rows]
+    every = np.concatenate([rows, np.setdiff1d(near, rows)])
+    order = np.argsort(every, kind="stable")
+    return every, order[np.searchsorted(every[order], near)]
+
+
 def made_ahead(
-    make: Callable[[RowIndices, int], Batch],
+    make: Callable[[RowIndices, int], Made],
     batch_rows: Sequence[RowIndices],
     *,
     start: int,
     first_step: int,
-) -> Generator[Batch, None, None]:
+) -> Generator[Made, None, None]:
     """Call ``make`` for the batches from ``start`` on; a thread keeps two ready."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix=THREAD_NAME) as worker:
-        waiting: list[Future[Batch]] = []
+        waiting: list[Future[Made]] = []
         for ahead in range(start, min(start + 2, len(batch_rows))):
             waiting.append(worker.submit(make, batch_rows[ahead], first_step + ahead - start))
         for position in range(start, len(batch_rows)):

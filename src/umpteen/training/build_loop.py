@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 
@@ -214,7 +215,7 @@ def _maker(
 ) -> BatchMaker | DeviceBatchMaker:
     """Build the batch maker; on a GPU batches are made there.
 
-    Ranks, mixed queries and huge targets need the host.
+    Ranks, mixed queries, huge targets and texts of neighbours need the host.
     """
     device = next(model.parameters()).device
     mixing = None
@@ -222,7 +223,7 @@ def _maker(
         mixing = Mixing(s.augment.method, s.augment.alpha)
     filters = data.train.filters
     there = device.type == "cuda" and ranks.world == 1 and mixing is None
-    there = there and fits_device(targets, filters)
+    there = there and fits_device(targets, filters) and not model.neighbours
     options = {
         "positives_per_query": s.pool.positives,
         "negatives_per_query": s.pool.negatives,
@@ -248,8 +249,11 @@ def _maker(
         return DeviceBatchMaker(
             *parts, device, seed=s.seed, encode_labels=encode, everything=everything, layout=layout
         )
+    graph = None
+    if model.neighbours:
+        graph = model.get_buffer("graph_rows").cpu().numpy().astype(np.int64)
     return BatchMaker(
-        *parts, seed=s.seed, encode_labels=encode, everything=everything, mixing=mixing
+        *parts, seed=s.seed, encode_labels=encode, everything=everything, mixing=mixing, graph=graph
     )
 
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from umpteen.predictor import Predictor
 from umpteen.ranking.storage import StoredEnsemble
 from umpteen.run_folder import RunFolder
 from umpteen.training.ensemble_validation import Collected, Judge, collect, joined
-from umpteen.training.fit_time import FitTime
+from umpteen.training.fit_time import FIT_SECONDS, VARIANTS, FitTime, folds_in_time
 from umpteen.training.session import Session
 
 FOLDS = 5
@@ -27,6 +27,7 @@ MIN_TEXTS = 20
 
 Used = TypeVar("Used")
 FitFold = Callable[[RunFolder, Predictor, Dataset], tuple[Predictor, StoredEnsemble]]
+TimeFit = Callable[[Collected, Judge], float]
 
 
 def cross_validate(
@@ -37,6 +38,7 @@ def cross_validate(
     device: str,
     limit: FitTime,
     fit_fold: FitFold,
+    time_fit: TimeFit,
     log: Callable[[str], None],
     fold_seconds: float = 0.0,
 ) -> tuple[Collected, Judge] | None:
@@ -47,9 +49,11 @@ def cross_validate(
         settings: The run's.
         cache: Where token stores are kept.
         device: Where to train.
-        limit: No further fold is started when it would end after it.
+        limit: For the folds and the fit of their candidates; no fold is started that would leave
+            too little time for the fit.
         fit_fold: From a run folder, its predictor and the fold's data to the predictor with
             retrievers and the stored ensemble.
+        time_fit: Measures the seconds to fit one variant to a text.
         log: Called with progress lines.
         fold_seconds: How long the first fold will take.
 
@@ -60,33 +64,83 @@ def cross_validate(
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
     if len(labelled) < MIN_TEXTS:
         return None
-    settings = fold_settings(settings)
     order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
-    if not limit.allows(fold_seconds):
-        log(
-            f"Cross-validation left out: a fold takes about {fold_seconds:.0f} s and "
-            f"{limit.left():.0f} s are left; the ensemble has prior weights"
-        )
+    plan = _FoldPlan(limit, -(-len(labelled) // FOLDS), fold_seconds)
+    if not plan.allows(0):
+        log(f"Cross-validation left out: {plan.none()}; the ensemble has prior weights")
         return None
-    log(f"Cross-validating the ensemble on {len(labelled):,} texts in {FOLDS} folds")
+    log(f"Cross-validating the ensemble on {len(labelled):,} texts in up to {FOLDS} folds")
+    place: dict[str, Any] = {"cache": cache, "device": device, "fit_fold": fit_fold}
     parts: list[Collected] = []
     rows: list[NDArray[np.int64]] = []
-    started = time.monotonic()
     for fold in range(FOLDS):
-        each = (time.monotonic() - started) / max(1, fold)
-        if fold and not limit.allows(each):
-            log(f"No time for more than {fold} of {FOLDS} folds: each takes about {each:.0f} s")
+        if not plan.allows(fold):
+            log(f"No time for more than {fold} of {FOLDS} folds: {plan.left_out()}")
             break
-        own = np.sort(order[fold::FOLDS])
-        parts.append(
-            run_fold(
-                dataset, own, settings, cache=cache, device=device, fit_fold=fit_fold, use=collect
-            )
-        )
+        own, started = np.sort(order[fold::FOLDS]), time.monotonic()
+        parts.append(run_fold(dataset, own, fold_settings(settings), use=collect, **place))
         rows.append(own)
-    chosen = train.select(np.concatenate(rows))
-    judge = Judge(chosen, dataset.label_counts, len(train), dataset.propensity)
-    return joined(parts), judge
+        plan.add(time.monotonic() - started)
+        if limit.strict and not fold:
+            plan.fit = time_fit(parts[0], _judge_of(dataset, own))
+    else:
+        limit.left_out.append(f"all {FOLDS} folds of the ensemble")
+    return joined(parts), _judge_of(dataset, np.concatenate(rows))
+
+
+def _judge_of(dataset: Dataset, rows: NDArray[np.int64]) -> Judge:
+    """Return who judges an ensemble by some rows of train, each from a fold that left it out."""
+    train, counts = dataset["train"], dataset.label_counts
+    texts = train.select(rows)
+    return Judge(texts, counts, len(train), dataset.propensity, cross_validated=True)
+
+
+@dataclasses.dataclass
+class _FoldPlan:
+    """Decides before each fold whether there is time for it and for a fit to its texts."""
+
+    limit: FitTime
+    texts: int
+    """Of a fold."""
+    fold: float
+    """Seconds of a fold, as measured so far."""
+    spent: float = 0.0
+    done: int = 0
+    fit: float = FIT_SECONDS
+    """Seconds to fit a variant to a text."""
+
+    def allows(self, done: int) -> bool:
+        """Return whether a further fold is due."""
+        if not self.limit.strict:
+            return True
+        planned = folds_in_time(
+            self.limit.left() + self.limit.slack,
+            done=done,
+            most=FOLDS,
+            fold=self.fold,
+            texts=self.texts,
+            fit=self.fit,
+            variants=VARIANTS,
+        )
+        return planned > done
+
+    def add(self, seconds: float) -> None:
+        """Take the time of a fold that is done into account."""
+        self.spent, self.done = self.spent + seconds, self.done + 1
+        self.fold = self.spent / self.done
+
+    def left_out(self) -> str:
+        """Return why no further fold is trained, and keep it with what there was no time for."""
+        why = f"a further fold takes about {self.fold:.0f} s, and its fit"
+        self.limit.left_out.append(why)
+        return why
+
+    def none(self) -> str:
+        """Return why no fold is trained, and keep it with what there was no time for."""
+        seconds = self.fold + self.texts * self.fit
+        self.limit.left_out.append(f"a cross-validation takes at least {seconds:.0f} s")
+        left = self.limit.left() + self.limit.slack
+        return f"a fold and a fit to it take about {seconds:.0f} s and {left:.0f} s are left"
 
 
 def fold_settings(settings: RunConfig) -> RunConfig:

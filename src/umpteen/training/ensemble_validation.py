@@ -41,6 +41,16 @@ class Judge:
     label_counts: NDArray[np.int64]
     n_train: int
     propensity: Propensity
+    cross_validated: bool = False
+    """Whether these are training texts, each scored by a model of the others."""
+
+    @property
+    def described(self) -> str:
+        """The number of texts, and what they are."""
+        n = len(self.split)
+        if self.cross_validated:
+            return f"{n:,} training texts, cross-validated"
+        return f"{n:,} validation texts, cross-fitted"
 
     @property
     def truth(self) -> sp.csr_matrix:

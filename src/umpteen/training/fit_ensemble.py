@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,24 +34,25 @@ from umpteen.ranking.variants import Propensity as LabelPropensity
 from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.carried_ensemble import UNFITTED, as_first_trained, carried_weights
-from umpteen.training.cross_validation import FitFold, cross_validate
+from umpteen.training.cross_validation import FOLDS, FitFold, cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
-from umpteen.training.fit_time import MIN_FITTED, FitTime, readable_rows, texts_in_time
+from umpteen.training.fit_time import (
+    FIT_SECONDS,
+    LEARNING_SHARE,
+    MIN_FITTED,
+    VARIANTS,
+    FitTime,
+    readable_rows,
+    share_before_folds,
+    texts_in_time,
+)
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
 from umpteen.training.stage_log import QUIET, StageLog, as_stage_log
 from umpteen.training.time_budget import FOLD_SHARE
 from umpteen.types import Log, TopK
 
-LEARNING_SHARE = 0.6
-"""Of the seconds of the whole fit, for what retrievers learn; more where few texts are fitted."""
-FOLDED_SHARE = 0.25
-"""The same in a cross-validation, where the retrievers of folds are fitted too."""
 READING_SHARE = 0.4
 """Of the time for retrievers, for reading texts."""
-FITTING_SHARE = 0.4
-"""Of the time left, for fitting weights to validation texts."""
-FIT_SECONDS = 0.06
-"""Time to fit all variants to a validation text on a CPU, where it is not yet measured."""
 TRIED_TEXTS = 64
 """Validation texts that the times of retrieval and of a fit are measured on."""
 EXAMPLES_SEED, TEXTS_SEED = 0x3E3, 0x7E7
@@ -67,8 +69,7 @@ def fit_ensemble_of_run(
     log: Log,
     again: bool = False,
     cache: Path | None = None,
-    until: float | None = None,
-    slack: float = 0.0,
+    limit: FitTime | None = None,
     training_seconds: float = 0.0,
 ) -> EnsembleModel | None:
     """Fit the ensemble of a run, write it into its folder, return it; None where nothing is due.
@@ -81,8 +82,7 @@ def fit_ensemble_of_run(
         log: Called with progress lines.
         again: Fit it also where there is one already, or where settings switch it off.
         cache: Where token stores are kept; by default the user's cache folder.
-        until: When it must be done, in ``time.monotonic``; ``ensemble.seconds`` from now if None.
-        slack: Seconds by which a part that cannot be cut may end later.
+        limit: When it must be done; ``ensemble.seconds`` from now if None, and then not strict.
         training_seconds: How long the run's own model took to train.
     """
     if not again and (settings.ensemble.enabled == "off" or _fitted(folder)):
@@ -91,10 +91,11 @@ def fit_ensemble_of_run(
     dataset = training_splits(with_configured_propensity(data, settings), settings)
     with log.stage("Loading the model", announced=False):
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
-    limit = FitTime(until or started + settings.ensemble.seconds, until is not None, slack)
+    limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
     validated = judge is not None and _labelled(judge) >= settings.ensemble.min_queries
-    own_time = limit.part(_learning_share(limit, judge if validated else None))
+    fold = FOLD_SHARE * training_seconds, -(-len(dataset["train"]) // FOLDS)
+    own_time = limit.part(_learning_share(limit, judge if validated else None, fold))
     predictor, stored = with_retrievers(folder, predictor, dataset, settings, own_time, log)
     found, took = None, time.monotonic() - started
     if not limit.allows(1.0):
@@ -109,9 +110,10 @@ def fit_ensemble_of_run(
             as_first_trained(folder, settings),
             cache=cache or default_cache(),
             device=device,
-            limit=limit.part(1.0 - FITTING_SHARE) if limit.strict else limit,
+            limit=limit,
             fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
             fit_fold=_fold_fitter(settings, own_time.until - started, strict=limit.strict),
+            time_fit=partial(_fit_seconds, settings=settings),
             log=log,
         )
     stored = _with_weights(stored, found, settings, limit, log)
@@ -272,7 +274,8 @@ def fit_variants(
         The ensemble, the chosen variant first.
     """
     n, started, truth = len(judge.split), time.monotonic(), judge.truth
-    log(f"Fitting the ensemble on {n:,} validation texts (up to {max(0.0, seconds):.0f} s)")
+    log(f"Fitting the ensemble on {judge.described} (up to {max(0.0, seconds):.0f} s)")
+    log("Metrics of the scorers together, without one of them, and of the model's heads, percent:")
     data = ValidationCandidates(
         found.candidates,
         positives_of(found.candidates, truth),
@@ -302,7 +305,7 @@ def fit_variants(
     return replace(
         found.model,
         variants=(variants[best], *variants[:best], *variants[best + 1 :]),
-        fitted_on=f"{n:,} validation texts, cross-fitted",
+        fitted_on=judge.described,
     )
 
 
@@ -325,13 +328,15 @@ def _readable(
     return train.select(rows)
 
 
-def _learning_share(limit: FitTime, judge: Judge | None) -> float:
+def _learning_share(limit: FitTime, judge: Judge | None, fold: tuple[float, int]) -> float:
     """Return the share of the time for retrievers; the judge is None in a cross-validation."""
+    if judge is None:
+        return share_before_folds(limit, *fold)
     if not limit.strict:
         return LEARNING_SHARE
-    if judge is None:
-        return FOLDED_SHARE
-    return max(LEARNING_SHARE, 1.0 - FIT_SECONDS * len(judge.split) / max(1.0, limit.left()))
+    return max(
+        LEARNING_SHARE, 1.0 - VARIANTS * FIT_SECONDS * len(judge.split) / max(1.0, limit.left())
+    )
 
 
 def _collect_in_time(
@@ -348,13 +353,12 @@ def _collect_in_time(
         collect(predictor, stored, some)  # the first call builds what later ones share
         started = time.monotonic()
         found = collect(predictor, stored, some)
-        collected = time.monotonic()
-        fit_variants(found, some, settings=settings, seconds=0.0, log=QUIET)
-        fitted = time.monotonic()
+        collected = (time.monotonic() - started) / TRIED_TEXTS
+        fit = _fit_seconds(found, some, settings=settings)
         fitting = texts_in_time(
             limit.left(),
-            collect=(collected - started) / TRIED_TEXTS,
-            fit=(fitted - collected) / TRIED_TEXTS,
+            collect=collected,
+            fit=fit,
             variants=len(scorer_combinations(found.names)),
         )
         if fitting < len(judge.split):
@@ -366,6 +370,13 @@ def _collect_in_time(
     what = f"Searching labels of {len(judge.split):,} validation texts"
     with log.stage(what, kind="candidates", announced=False):
         return collect(predictor, stored, judge), judge
+
+
+def _fit_seconds(found: Collected, judge: Judge, *, settings: RunConfig) -> float:
+    """Return the measured time to fit one variant to one text."""
+    started = time.monotonic()
+    fit_variants(found, judge, settings=settings, seconds=0.0, log=QUIET)
+    return (time.monotonic() - started) / max(1, len(judge.split))
 
 
 def _prior_model(

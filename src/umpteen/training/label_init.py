@@ -16,6 +16,7 @@ from umpteen.training.prepare import Prepared
 from umpteen.types import Ragged
 
 LABELS_AT_ONCE = 1 << 16
+TEXTS_AT_ONCE = 1 << 20
 DEVIATION = 0.02
 BIAS = 4.0
 """Length of the head's first bias: about that of the encoders' vectors, so neither drowns."""
@@ -59,9 +60,13 @@ def init_from_texts_(
         return
     was_training = model.training
     model.eval()
-    texts = TextsBetween(data.labels, own.start, own.stop)
-    vectors = encode_texts(model, texts, model.classifier, precision=precision)
-    model.label_vectors.data.copy_(torch.nn.functional.normalize(vectors, dim=1))
+    # In chunks: the float32 vectors of all labels would take more than the table itself.
+    for start in range(own.start, own.stop, TEXTS_AT_ONCE):
+        stop = min(start + TEXTS_AT_ONCE, own.stop)
+        texts = TextsBetween(data.labels, start, stop)
+        vectors = encode_texts(model, texts, model.classifier, precision=precision)
+        table = model.label_vectors.data[start - own.start : stop - own.start]
+        table.copy_(torch.nn.functional.normalize(vectors, dim=1))
     model.train(was_training)
 
 

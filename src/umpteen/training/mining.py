@@ -9,8 +9,10 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.distributed.sharding import Shards
 from umpteen.index.cluster_search import ClusterSearch
 from umpteen.index.exact import ExactIndex
+from umpteen.training.sharded_search import ShardedSearch
 from umpteen.training.stage_log import QUIET, StageLog
 
 QUERIES_PER_BLOCK = 1 << 17
@@ -53,6 +55,7 @@ def mine(
     seed: int = 0,
     queries_per_block: int | None = None,
     log: StageLog = QUIET,
+    shards: Shards | None = None,
 ) -> NDArray[np.int32]:
     """Search each query's nearest labels, leaving out its positives and its filter pairs.
 
@@ -72,6 +75,8 @@ def mine(
         seed: Of the clusters of labels, where labels are searched within clusters.
         queries_per_block: How many to search at once.
         log: Receives progress.
+        shards: Which labels each rank holds, where ``labels`` are this rank's alone; all ranks
+            then call this with the same queries, and nothing is searched within clusters.
 
     Returns:
         (N, kept) label rows, nearest first; -1 where there is none.
@@ -79,12 +84,12 @@ def mine(
     found = np.full((len(queries), kept), -1, np.int32)
     if not kept:
         return found
-    index = _index(labels, len(queries), search, seed, log)
+    index = _index(labels, len(queries), search, seed, log, shards)
     if queries_per_block is None:
         queries_per_block = QUERIES_PER_BLOCK if labels.is_cuda else CPU_BLOCK
     filters = filters[np.argsort(filters[:, 0], kind="stable")]
     starts = range(0, len(queries), queries_per_block)
-    what = f"Mining hard negatives of {len(queries):,} texts among {len(labels):,} labels"
+    what = f"Mining hard negatives of {len(queries):,} texts among {targets.shape[1]:,} labels"
     with (
         ThreadPoolExecutor(1) as helper,
         log.stage(what, kind=MINING, announced=False) as progress,
@@ -101,11 +106,22 @@ def mine(
 
 
 def _index(
-    labels: torch.Tensor, n_queries: int, search: str, seed: int, log: StageLog
-) -> ClusterSearch | ExactIndex:
+    labels: torch.Tensor,
+    n_queries: int,
+    search: str,
+    seed: int,
+    log: StageLog,
+    shards: Shards | None,
+) -> ClusterSearch | ExactIndex | ShardedSearch:
+    if shards is not None:
+        return ShardedSearch(_exact(labels, search) if len(labels) else None, shards)
     if is_clustered(search, n_queries, len(labels), cuda=labels.is_cuda):
         with log.stage(f"Clustering {len(labels):,} labels", kind=LABEL_CLUSTERS, announced=False):
             return ClusterSearch(labels, seed=seed)
+    return _exact(labels, search)
+
+
+def _exact(labels: torch.Tensor, search: str) -> ExactIndex:
     first_pass = search if search in ("bfloat16", "float8") else None
     if search == "auto" and labels.is_cuda:
         first_pass = "bfloat16"

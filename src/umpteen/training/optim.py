@@ -27,7 +27,7 @@ class Optimizers:
         lr_heads: Of the heads and temperatures.
         lr_labels: Of the label vectors.
         weight_decay: On everything but biases, norms and temperatures.
-        label_optimizer: ``adamw`` or ``sgd`` for the label vectors.
+        label_optimizer: ``adamw``, ``adamw-dense`` or ``sgd`` for the label vectors.
         label_weight_decay: On the label vectors, where it differs.
         batch_size: Queries per batch, which ``sgd`` multiplies the gradient of their mean with.
         label_moments: Of the label vectors' optimizer, ``fp32`` or ``int8``.
@@ -59,7 +59,7 @@ class Optimizers:
             decay = weight_decay if parameter.ndim > 1 else 0.0
             groups.setdefault((lr, decay), []).append(parameter)
         dense = [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in groups.items()]
-        self.labels = model.label_vectors
+        self.labels, self._all_rows = model.label_vectors, label_optimizer == "adamw-dense"
         # One pass over each weight instead of a dozen, on a CPU as well.
         self.dense = torch.optim.AdamW(dense, fused=True) if dense else None
         label_decay = weight_decay if label_weight_decay is None else label_weight_decay
@@ -67,8 +67,7 @@ class Optimizers:
             "lr": lr_labels,
             "weight_decay": label_decay,
             "moments": label_moments,
-            # A pool names each label once, but neighbours are those of several.
-            "unique_rows": not model.neighbours,
+            "unique_rows": True,  # a pool names each label once
             "seed": seed,
             "first_row": first_label,
         }
@@ -122,6 +121,9 @@ class Optimizers:
             dense = [p for group in self.dense.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(dense, clip_norm)
         self.set_rates(factor)
+        gradient = None if self.labels is None else self.labels.grad
+        if self._all_rows and self.labels is not None and gradient is not None:
+            self.labels.grad = gradient.to_dense()  # momentum moves the rows without a gradient
         for optimizer in self.all:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks, Shards
 from umpteen.compute.precision import at_least_float32
 from umpteen.compute.threads import cpu_threads
 from umpteen.data.clusters import balanced_clusters
@@ -23,13 +23,17 @@ from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest
 from umpteen.model.model import Model
 from umpteen.model.vectors import classifier_label_vectors, encode_texts
-from umpteen.training.encode_on_ranks import encoded_on_ranks
+from umpteen.training.encode_on_ranks import TokenPart, encoded_on_ranks
 from umpteen.training.mining import is_clustered, mine
 from umpteen.training.stage_log import QUIET, StageLog
 
 FILES = ("order.npy", "bounds.npy", "negatives.npy")
 QUERIES, LABELS, CLUSTERS = "training texts", "label texts", "clusters"
 """Kinds of stages."""
+ROUNDED_BYTES = 8 << 30
+"""Label vectors that would take more in float32 are mined in bfloat16 on a GPU."""
+SHARDED_BYTES = 1 << 30
+"""Label vectors that would take more in float32 stay on the rank that encodes them."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,10 @@ class Refresher:
         if not self.negatives_kept and self.tell_labels is None:
             return np.zeros((len(self.queries), 0), np.int32)
         if model.dual_head is not None:
-            labels = self._encode(model, self.labels, model.dual, LABELS)
+            dtype = self._label_dtype(model)
+            if self._keeps_shards(model, len(queries)):
+                return self._mine_shards(model, queries, dtype)
+            labels = self._encode(model, self.labels, model.dual, LABELS, dtype)
         else:
             labels = self._classifier_labels(model, generator)
         found = self._mine_share(queries, labels)
@@ -136,16 +143,58 @@ class Refresher:
     def _encode(
         self,
         model: Model,
-        tokens: TokenStore,
+        tokens: TokenStore | TokenPart,
         head: Callable[[torch.Tensor], torch.Tensor],
         what: str,
+        dtype: torch.dtype = torch.float32,
+        *,
+        alone: bool = False,
     ) -> torch.Tensor:
         said = f"Encoding {len(tokens):,} {what}"
         with self.log.stage(said, kind=what, announced=False) as progress:
             encode = partial(
-                encode_texts, model, head=head, precision=self.precision, progress=progress
+                encode_texts,
+                model,
+                head=head,
+                precision=self.precision,
+                progress=progress,
+                dtype=dtype,
             )
-            return encoded_on_ranks(encode, tokens, self.ranks)
+            return encoded_on_ranks(encode, tokens, ONE_RANK if alone else self.ranks)
+
+    def _keeps_shards(self, model: Model, n_queries: int) -> bool:
+        """Return whether each rank searches the labels that it encodes, and no vector travels."""
+        n_labels, cuda = len(self.labels), model.log_scales.is_cuda
+        exact = not is_clustered(self.search, n_queries, n_labels, cuda=cuda)
+        large = 4 * n_labels * model.dim > SHARDED_BYTES
+        return self.ranks.world > 1 and large and exact and self.tell_labels is None
+
+    def _mine_shards(
+        self, model: Model, queries: torch.Tensor, dtype: torch.dtype
+    ) -> NDArray[np.int32]:
+        """Encode this rank's share of the labels, search all queries there, merge."""
+        assert model.dual_head is not None
+        shards = Shards(self.ranks, self.ranks.bounds(len(self.labels)))
+        own = TokenPart(self.labels, shards.own.start, shards.own.stop)
+        labels = queries.new_empty(0, queries.shape[1])
+        if len(own):
+            labels = self._encode(model, own, model.dual, LABELS, dtype, alone=True)
+        return mine(
+            queries,
+            labels,
+            self.targets,
+            self.filters,
+            self.negatives_kept,
+            search="exact" if self.search == "auto" and not labels.is_cuda else self.search,
+            log=self.log,
+            shards=shards,
+        )
+
+    def _label_dtype(self, model: Model) -> torch.dtype:
+        """Return float32, or bfloat16 where label vectors alone are to be searched on a GPU."""
+        large = 4 * len(self.labels) * model.dim > ROUNDED_BYTES
+        rounded = large and model.log_scales.is_cuda and self.tell_labels is None
+        return torch.bfloat16 if rounded else torch.float32
 
     def _classifier_labels(self, model: Model, generator: torch.Generator) -> torch.Tensor:
         """Return the first rank's vectors, which alone has the whole label table and the draws."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
@@ -17,10 +18,10 @@ from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.reranking.listwise import RerankExamples, join_examples
-from umpteen.ranking.reranking.network import ScoreNetwork
-from umpteen.ranking.reranking.pair_match import N_MATCH_FEATURES, PairMatch
-from umpteen.ranking.reranking.reranker import Reranker
-from umpteen.ranking.reranking.shortlist import Shortlist, n_scorer_features, shortlist
+from umpteen.ranking.reranking.pair_encoder import PairEncoder
+from umpteen.ranking.reranking.pair_match import PairMatch
+from umpteen.ranking.reranking.reranker import Reranker, score_network
+from umpteen.ranking.reranking.shortlist import Shortlist, shortlist
 from umpteen.ranking.reranking.text_match import TextMatch
 from umpteen.ranking.reranking.token_match import TokenMatch
 from umpteen.ranking.storage import StoredEnsemble, with_knn_configs
@@ -44,6 +45,17 @@ class Retrieved:
     positive: torch.Tensor
     """(B, K) which candidates are right."""
     judge: Judge
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Shortlists of training texts from models that were not trained on them."""
+
+    examples: RerankExamples
+    texts: list[str]
+    """That the examples number."""
+    rows: NDArray[np.int64]
+    """Of these texts in the train split."""
 
 
 def retrieve(
@@ -175,7 +187,7 @@ def out_of_fold(
     cache: Path,
     device: str,
     log: Log,
-) -> tuple[RerankExamples, list[str]]:
+) -> OutOfFold:
     """Train models on parts of the training texts and shortlist the others with them.
 
     Args:
@@ -195,7 +207,7 @@ def out_of_fold(
     train, variant = dataset["train"], model.variants[0]
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
     order = np.random.default_rng([settings.seed, 0x4E4]).permutation(labelled)
-    parts, texts = list[RerankExamples](), list[str]()
+    parts, texts, rows = list[RerankExamples](), list[str](), list[NDArray[np.int64]]()
     whole = replace(dataset, splits={"train": train})
     for fold in range(folds):
         own_rows = np.sort(order[fold::FOLDS])
@@ -211,6 +223,7 @@ def out_of_fold(
             parts.append(made)
             texts.extend(own.texts)
 
+        rows.append(own_rows)
         run_fold(
             whole,
             own_rows,
@@ -222,16 +235,22 @@ def out_of_fold(
             ),
             use=use,
         )
-    return join_examples(parts), texts
+    return OutOfFold(join_examples(parts), texts, np.concatenate(rows))
 
 
-def untrained(variant: Variant, predictor: Predictor, text_match: TextMatch) -> Reranker:
-    """Return a re-ranker that adds nothing, to compute features with."""
+def untrained(
+    variant: Variant,
+    predictor: Predictor,
+    text_match: TextMatch,
+    encoder: PairEncoder | None = None,
+) -> Reranker:
+    """Return a re-ranker with an untrained network, to compute features with."""
     which = predictor.text_config.text
     tokens = TokenMatch.of(predictor.encoder, predictor.labels.encoder_texts(which))
-    width = n_scorer_features(variant.retrievers) + N_MATCH_FEATURES
-    network = ScoreNetwork(width).to(predictor.encoder.device)
-    return Reranker(variant.retrievers, network, PairMatch(text_match, tokens, which))
+    network = score_network(variant.retrievers, encoder is not None).to(predictor.encoder.device)
+    return Reranker(
+        variant.retrievers, network, PairMatch(text_match, tokens, which, encoder), encoder
+    )
 
 
 def _limit(settings: RunConfig) -> FitTime:

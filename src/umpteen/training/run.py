@@ -24,6 +24,7 @@ from umpteen.run_folder import RunFolder
 from umpteen.training.build_loop import BuildModel, build_untrained_model
 from umpteen.training.factories import build_losses
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
+from umpteen.training.fit_time import FitTime
 from umpteen.training.lock import training_lock
 from umpteen.training.prepare import default_cache, with_configured_propensity
 from umpteen.training.reporters import Reporter, reporters_of_settings
@@ -179,13 +180,17 @@ def _train(
     trained = time.monotonic()
     session.train()
     last_step = time.monotonic()
+    why_early = session.why_no_longer()
     if ranks.first:
         took = last_step - trained
-        _fit_ensemble(session, data, budget, device=device, cache=cache, training_seconds=took)
+        left_out = _fit_ensemble(
+            session, data, budget, device=device, cache=cache, training_seconds=took
+        )
+        why_early = ", and ".join([why_early, *left_out])
         if warm_start is not None:
             warm_start.changes.retire(folder, data.labels)
     if budget is not None:
-        log(budget.used(trained - started, last_step - started, why_early=session.why_no_longer()))
+        log(budget.used(trained - started, last_step - started, why_early=why_early))
     ranks.wait()  # until the first has written what all read now
     return Predictor.load(folder.path, device=device)
 
@@ -205,9 +210,11 @@ def _fit_ensemble(
     device: str,
     cache: Path,
     training_seconds: float,
-) -> None:
-    """Fit the ensemble, in what a budget leaves for it."""
-    own_seconds = "ensemble.seconds" in session.resolved.user_keys
+) -> list[str]:
+    """Fit the ensemble, in what a budget leaves for it; return what there was no time for."""
+    limit = None
+    if budget is not None and "ensemble.seconds" not in session.resolved.user_keys:
+        limit = FitTime(budget.until, strict=True, slack=SLACK * budget.seconds)
     fit_ensemble_of_run(
         session.folder,
         data,
@@ -215,10 +222,10 @@ def _fit_ensemble(
         device=device,
         log=session.log,
         cache=cache,
-        until=None if budget is None or own_seconds else budget.until,
-        slack=0.0 if budget is None else SLACK * budget.seconds,
+        limit=limit,
         training_seconds=training_seconds,
     )
+    return [] if limit is None else limit.left_out
 
 
 def _taken_over(

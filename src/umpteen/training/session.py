@@ -259,7 +259,7 @@ class Session:
             return f"validation did not improve after epoch {epoch} of {n_epochs}"
         if self.settings.train.max_steps:
             return f"all {self.settings.train.max_steps:,} planned steps are taken"
-        return f"all {n_epochs} epochs are trained"
+        return f"all {n_epochs} planned epochs are trained"
 
     def _next_stage(self) -> None:
         """Start the second stage; depends on the model alone, so that resuming gives the same."""

@@ -45,7 +45,7 @@ def batch_loss(model: Model, batch: Batch, losses: Losses, *, precision: str) ->
     # up to 0.004 / 0.05 = 0.08 in the exponent.
     encoded = at_least_float32(encoded)
     # A split and not two slices: backward joins gradients, where slices would fill zeros and add.
-    queries, others = encoded.tensor_split([len(batch.queries)])
+    queries, others = encoded.tensor_split([len(batch.queries)])  # others: texts of labels
     if batch.mix is not None:
         queries = batch.mix.vectors(encoded)
     share = dual_share(model, losses)
@@ -67,6 +67,8 @@ def _dual_loss(
     model: Model, batch: Batch, losses: Losses, queries: Tensor, labels: Tensor
 ) -> Tensor:
     pool = batch.pool.with_text
+    if batch.near is not None:
+        labels = labels[: len(pool.labels)]  # after them come texts of neighbours
     scores = model.dual_scores(model.dual(queries), model.dual(labels))  # (B, n_text)
     return _bidirectional(
         losses.dual, losses.reduction, losses.dual_forward, scores, pool.positives, pool.ignored
@@ -80,12 +82,15 @@ def classifier_loss(
 
     With the added cross-entropy.
 
-    Where label vectors have a part from their texts, these come encoded, (C, encoder.dim).
+    Where label vectors have a part from texts, these come encoded: (C, encoder.dim) those of the
+    pool's labels, then those of further neighbours in the graph.
     """
     pool = batch.pool
-    labels = model.label_rows(to_device(pool.labels, queries.device))  # (C, dim)
+    rows = to_device(pool.labels, queries.device)
+    labels = model.label_rows(rows)  # (C, dim)
     if texts is not None:
-        labels = labels + model.classifier(texts)
+        near = None if batch.near is None else texts[to_device(batch.near, queries.device)]
+        labels = labels + model.text_part(rows, texts[: len(rows)], near)
     scores = model.classifier_scores(model.classifier(queries), labels)  # (B, C)
     forward = losses.classifier_forward
     loss = _bidirectional(

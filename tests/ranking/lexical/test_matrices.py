@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from umpteen.ranking.lexical.matrices import count_terms, keep_largest, round_to_half, unit_rows
+from umpteen.ranking.lexical.matrices import (
+    SparseRows,
+    count_terms,
+    keep_largest,
+    matrix_product,
+    round_to_half,
+    row_product,
+    unit_rows,
+)
 
 RNG = np.random.default_rng(3)
 
@@ -60,3 +68,30 @@ def test_rounding_to_half_is_finite_and_stable():
     rounded = round_to_half(values)
     assert np.isfinite(rounded).all()
     np.testing.assert_array_equal(round_to_half(rounded), rounded)
+
+
+@pytest.mark.parametrize("shape", [(7, 11, 13), (1, 5, 900), (3, 1, 2), (4, 6, 1)])
+def test_a_product_is_that_of_the_dense_matrices(shape):
+    n, inner, m = shape
+    left, right = sparse(n, inner), sparse(inner, m)
+    wanted = left.toarray() @ right.toarray()
+    np.testing.assert_array_equal(matrix_product(left, right).toarray(), wanted)
+    np.testing.assert_array_equal(row_product(left[0], right).toarray(), wanted[:1])
+    wide = right.astype(np.float64)  # another type: scipy's own product
+    np.testing.assert_array_equal(matrix_product(left, wide).toarray(), wanted)
+
+
+def test_a_product_with_nothing_is_empty():
+    nothing = sp.csr_matrix((3, 4), dtype=np.float32)
+    assert matrix_product(nothing, sparse(4, 5)).nnz == 0
+    assert row_product(nothing[0], sparse(4, 5)).nnz == 0
+
+
+@pytest.mark.parametrize("n_columns", [9, 10_000])  # a dense row, and sorted columns
+def test_values_of_a_column_are_added_in_their_order(n_columns):
+    columns = RNG.integers(0, 9, 40)
+    values = RNG.standard_normal(40).astype(np.float32)
+    found = SparseRows.of_row(columns, values, n_columns)
+    wanted = np.bincount(columns, values, minlength=n_columns).astype(np.float32)
+    np.testing.assert_array_equal(found.toarray()[0], wanted)
+    assert (np.diff(found.indices) > 0).all()

@@ -11,7 +11,8 @@ def reranked(tiny_run, tiny_data, tmp_path_factory):
     """The run and the outcome; copy the run before changing it."""
     from umpteen.config.settings import from_mapping
     from umpteen.run_folder import RunFolder
-    from umpteen.training.rerank import RerankOptions, rerank_run
+    from umpteen.training.rerank import rerank_run
+    from umpteen.training.run_to_rerank import RerankOptions
 
     place = tmp_path_factory.mktemp("reranked")
     run = shutil.copytree(tiny_run, place / "run")

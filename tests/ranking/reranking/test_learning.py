@@ -9,18 +9,16 @@ import torch
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.reranking.decision import Reranked, decide, quality
 from umpteen.ranking.reranking.listwise import (
-    PairTexts,
+    LearningRate,
     RerankExamples,
     TrainOptions,
-    drop_negatives,
     listwise_loss,
     network_scores,
     train_network,
 )
 from umpteen.ranking.reranking.network import ScoreNetwork
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
 from umpteen.ranking.reranking.reranker import spread
-from umpteen.ranking.reranking.shortlist import Shortlist
+from umpteen.ranking.reranking.shortlist import PAIR_FEATURES, Shortlist
 from umpteen.ranking.reranking.spec import Cost, Reranking
 
 
@@ -78,32 +76,37 @@ def test_training_finds_the_useful_feature():
     assert (network_scores(other, network)[other.rows < 0] == 0).all()
 
 
-def test_a_cross_encoder_learns_from_texts(tiny_bert):
-    torch.manual_seed(0)
-    encoder = PairEncoder.pretrained(str(tiny_bert))
-    words = ["red", "green", "blue", "yellow"]
-    rows = torch.arange(4).expand(24, 4).contiguous()
-    named = torch.arange(24) % 4
-    own = RerankExamples(torch.zeros(24, 4, 1), torch.zeros(24, 4), rows,
-                         rows == named[:, None], torch.arange(24))  # fmt: skip
-    texts = [f"{words[i % 4]} thing" for i in range(24)]
-    pairs = PairTexts(encoder.texts(texts), encoder.labels(words))
-    network = ScoreNetwork(1, encoder.dim)
-    options = TrainOptions(epochs=40, batch=24, negatives=2, encoder_lr=3e-3)
-    before = listwise_loss(own.base, own.positive, own.rows >= 0)
-    train_network(own, network, options, encoder=encoder, pairs=pairs)
-    with torch.no_grad():
-        found = network_scores(own, network, encoder, pairs)
-    # Features are all the same: what it learned comes from the texts.
-    assert float(listwise_loss(found, own.positive, own.rows >= 0)) < 0.7 * float(before)
-
-
-def test_negatives_are_drawn_and_positives_stay():
+def test_with_a_cross_encoder_the_network_starts_with_its_score():
     own = examples()
-    few = drop_negatives(own, 2, np.random.default_rng(0))
-    wrong = (few.rows >= 0) & ~few.positive
-    assert int(wrong.sum(dim=1).max()) == 2
-    assert torch.equal(few.positive, own.positive)
+    network = ScoreNetwork(2, direct=1)
+    found = network_scores(own, network).detach()
+    wanted = torch.where(own.rows >= 0, own.features[:, :, 1], 0.0)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_features_of_pair_scores_are_score_share_and_rank():
+    own = examples(n=3)
+    scores = own.base
+    wide = own.with_pair_scores(scores).features
+    assert wide.shape[2] == 2 + PAIR_FEATURES
+    assert (wide[own.rows < 0][:, 2:] == 0).all()
+    some = scores[0, :7]
+    torch.testing.assert_close(wide[0, :7, 2], some)
+    torch.testing.assert_close(wide[0, :7, 3], some.log_softmax(0))
+    ranks = [float((some > value).sum()) for value in some]
+    torch.testing.assert_close(wide[0, :7, 4], torch.log1p(torch.tensor(ranks)))
+
+
+def test_the_learning_rate_rises_and_falls_by_steps_and_stops_by_time():
+    own = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    schedule, rates = LearningRate(own, 20, 1e9), []
+    while schedule.step():
+        rates.append(own.param_groups[0]["lr"])
+    assert len(rates) == 20
+    assert max(rates) == rates[1]
+    assert rates[0] == pytest.approx(1.0)
+    assert rates[-1] == pytest.approx(0.1)
+    assert not LearningRate(own, 20, 1e-9).step()
 
 
 def test_candidates_that_are_not_re_ranked_stay_behind():

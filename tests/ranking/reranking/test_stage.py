@@ -155,7 +155,8 @@ def test_a_service_sees_that_the_run_changed(tiny_run, run):
 
 def test_a_cross_encoder_replaces_the_old_stage(run, tiny_data, tiny_bert, tmp_path):
     from umpteen.config.settings import from_mapping
-    from umpteen.training.rerank import RerankOptions, rerank_run
+    from umpteen.training.rerank import rerank_run
+    from umpteen.training.run_to_rerank import RerankOptions
 
     old, folder = stage_of(run).name, RunFolder(run)
     settings = from_mapping(folder.read_settings(), source="config")
@@ -179,9 +180,67 @@ def test_a_cross_encoder_replaces_the_old_stage(run, tiny_data, tiny_bert, tmp_p
     np.testing.assert_allclose(model.predict(texts, 8).scores, whole.scores, atol=1e-5)
 
 
+def test_it_learns_from_validation_texts_without_a_further_model(
+    run, tiny_data, tiny_bert, tmp_path, monkeypatch
+):
+    from umpteen.config.settings import from_mapping
+    from umpteen.training import rerank, rerank_fitting
+    from umpteen.training.rerank_pairs import PairOptions
+    from umpteen.training.run_to_rerank import RerankOptions
+
+    monkeypatch.setattr(rerank, "ENOUGH_VALIDATION", 20)
+    monkeypatch.setattr(rerank_fitting, "ENOUGH_VALIDATION", 20)
+    monkeypatch.setattr(rerank, "out_of_fold", None)  # would be called for a fold
+    folder, lines = RunFolder(run), []
+    settings = from_mapping(folder.read_settings(), source="config")
+    pairs = PairOptions(epochs=1, batch=16)
+    options = RerankOptions("cross-encoder", str(tiny_bert), 5, pairs=pairs, keep="always")
+    found = rerank.rerank_run(folder, tiny_data, settings, options, device="cpu", log=lines.append)
+    assert found.decision.n_texts == 24
+    assert found.after.reranking.fitted_on.startswith("24 validation texts")
+    assert any(line.startswith("Cross-encoder, epoch 1 of 1") for line in lines)
+    assert any(line.startswith("Re-ranker, epoch 40") for line in lines)
+    network = found.ensemble.reranker.network
+    assert float(network.last.weight.detach().abs().max()) > 0
+    model = umpteen.Predictor.load(run, device="cpu")
+    texts = tiny_data["test"].texts()
+    model.use_ensemble(found.ensemble)
+    again = umpteen.Predictor.load(run, device="cpu").predict(texts, 8)
+    np.testing.assert_allclose(model.predict(texts, 8).scores, again.scores, atol=1e-5)
+
+
+def test_with_many_texts_a_fifth_is_kept_back(reranked, run, tiny_data, tmp_path, monkeypatch):
+    from umpteen.config.settings import from_mapping
+    from umpteen.training import rerank, rerank_fitting
+    from umpteen.training.run_to_rerank import RerankOptions
+
+    monkeypatch.setattr(rerank_fitting, "ENOUGH_KEPT_BACK", 1)
+    folder = RunFolder(run)
+    settings = from_mapping(folder.read_settings(), source="config")
+    options = RerankOptions(candidates=8, folds=2, epochs=1, keep="never")
+    found = rerank.rerank_run(
+        folder, tiny_data, settings, options, device="cpu", log=print, cache=tmp_path / "cache"
+    )
+    apart = reranked[1].decision.n_texts - 24  # there, all of two folds were cross-fitted
+    assert found.decision.n_texts == 24 + -(-apart // 5)
+
+
+def test_five_folds_leave_nothing_for_a_cross_encoder(tiny_run, tiny_data, tiny_bert):
+    from umpteen.config.settings import from_mapping
+    from umpteen.training.rerank import rerank_run
+    from umpteen.training.run_to_rerank import RerankOptions
+
+    folder = RunFolder(tiny_run)
+    settings = from_mapping(folder.read_settings(), source="config")
+    options = RerankOptions("cross-encoder", str(tiny_bert), 5, folds=5)
+    with pytest.raises(ConfigError, match="leaves no text"):
+        rerank_run(folder, tiny_data, settings, options, device="cpu", log=print)
+
+
 def test_too_few_validation_texts_are_refused(tiny_run, tiny_data, tmp_path):
     from umpteen.config.settings import from_mapping, with_overrides
-    from umpteen.training.rerank import RerankOptions, rerank_run
+    from umpteen.training.rerank import rerank_run
+    from umpteen.training.run_to_rerank import RerankOptions
 
     folder = RunFolder(tiny_run)
     raised = with_overrides(folder.read_settings(), ("ensemble.min_queries=500",))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from umpteen.data.formats.lines import read_lines, shown
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 MAX_CHARACTERS = 1 << 30
@@ -43,8 +44,8 @@ def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 yield number, dict(zip(header, row, strict=True))
             elif row:
                 raise DataError(
-                    f"the row has {len(row)} fields, the header {len(header)}; quote a field "
-                    "that holds a comma",
+                    f"the row has {counted(len(row), 'field')}, the header {len(header)}; quote a "
+                    "field that holds a comma",
                     path=shown(path),
                     line=number,
                 )

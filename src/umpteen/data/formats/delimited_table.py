@@ -13,6 +13,7 @@ from umpteen.data.formats.lines import read_lines, shown
 from umpteen.data.formats.table_columns import ID_NAMES, LABEL_NAMES, LONG_TEXT_NAMES, TITLE_NAMES
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.targets import Unit
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
@@ -80,7 +81,8 @@ class DelimitedTable:
                     yield number, {name: row[place] for name, place in places}
                 elif row:
                     raise DataError(
-                        f"the row has {len(row)} fields, the header {len(self.columns)}; "
+                        f"the row has {counted(len(row), 'field')}, "
+                        f"the header {len(self.columns)}; "
                         "quote a field that holds the delimiter",
                         path=shown(self.path),
                         line=number,

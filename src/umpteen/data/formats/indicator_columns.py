@@ -1,13 +1,15 @@
-"""Tables with one column of 0 and 1 per label, read as one column of labels."""
+"""Tables with several columns of labels, read as one: columns of 0 and 1, or one label a cell."""
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from umpteen.data.formats.label_separators import is_missing
+from umpteen.data.formats.label_separators import is_missing, label_values
 from umpteen.data.formats.lines import shown
 from umpteen.data.formats.table_columns import ID_NAMES, LABEL_NAMES, find_column
 from umpteen.data.formats.table_options import TableOptions
@@ -21,6 +23,8 @@ LABELS = "labels"
 HEAD_ROWS = 100
 """Rows that show whether a column holds only 0 and 1."""
 SHOWN_NAMES = 6
+_NUMBERED = re.compile(rf"(?i)(?:{'|'.join(LABEL_NAMES)})[ _.-]?\d+")
+"""Columns that are called label1, tag_2 and so on."""
 _WORDS = {"0": False, "1": True, "false": False, "true": True, "0.0": False, "1.0": True}
 VALUES: dict[Any, bool] = {
     0: False,
@@ -32,13 +36,13 @@ VALUES: dict[Any, bool] = {
 """What a cell may hold; a missing one is 0."""
 
 
-class IndicatorTable:
-    """A table whose columns of 0 and 1 are one column of labels.
+class LabelColumnsTable(ABC):
+    """A table whose several columns of labels are one column.
 
     Args:
         table: The table as it is.
-        names: Its columns of 0 and 1; their names are the labels.
-        guessed: Whether they were found by their cells, not named by the user.
+        names: Its columns of labels.
+        guessed: Whether they were found, not named by the user.
     """
 
     def __init__(self, table: Table, names: Sequence[str], *, guessed: bool) -> None:
@@ -52,30 +56,67 @@ class IndicatorTable:
         self.columns.append(LABELS)
         self.notes = table.notes
         self.guessed = guessed
-        self.reading = f"labels from {len(names)} columns of 0 and 1 ({_some(names)})"
         self._table = table
 
+    @property
+    @abstractmethod
+    def reading(self) -> str:
+        """How the labels are read, in words."""
+
+    @abstractmethod
+    def held(self, record: Record, number: int) -> list[Any]:
+        """Return the labels of a row."""
+
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[NumberedRow]:
-        """Yield number and values of each row; ``labels`` lists the columns that hold 1.
+        """Yield number and values of each row; ``labels`` lists its labels.
 
         Args:
             columns: The columns wanted; all by default.
 
         Raises:
-            DataError: If a cell holds something else than 0 and 1.
+            DataError: If a cell cannot be read.
         """
         others = [name for name in columns or self.columns if name != LABELS]
         for number, record in self._table.rows([*others, *self.names]):
-            try:
-                held = [name for name in self.names if VALUES[record.get(name, 0)]]
-            except (KeyError, TypeError):  # a cell that is missing, or no 0 or 1
-                held = [name for name in self.names if self._holds(record.get(name), number, name)]
             kept = {name: record[name] for name in others if name in record}
-            yield number, {**kept, LABELS: held}
+            yield number, {**kept, LABELS: self.held(record, number)}
 
     def first_rows(self) -> Iterator[Record]:
         """Yield the rows from the first on; to be called instead of ``rows``."""
         return (record for _, record in self.rows())
+
+
+class LabelCellsTable(LabelColumnsTable):
+    """A table with one label in a cell and several such columns, as ``label1`` and ``label2``."""
+
+    @property
+    def reading(self) -> str:
+        """How the labels are read, in words."""
+        return f"labels from {len(self.names)} columns, one in a cell ({_some(self.names)})"
+
+    def held(self, record: Record, number: int) -> list[Any]:
+        """Return the cells that are not empty."""
+        return [value for name in self.names for value in label_values(record.get(name), None)]
+
+
+class IndicatorTable(LabelColumnsTable):
+    """A table whose columns of 0 and 1 are one column of labels; their names are the labels."""
+
+    @property
+    def reading(self) -> str:
+        """How the labels are read, in words."""
+        return f"labels from {len(self.names)} columns of 0 and 1 ({_some(self.names)})"
+
+    def held(self, record: Record, number: int) -> list[Any]:
+        """Return the columns that hold 1.
+
+        Raises:
+            DataError: If a cell holds something else than 0 and 1.
+        """
+        try:
+            return [name for name in self.names if VALUES[record.get(name, 0)]]
+        except (KeyError, TypeError):  # a cell that is missing, or no 0 or 1
+            return [name for name in self.names if self._holds(record.get(name), number, name)]
 
     def _holds(self, cell: Any, number: int, name: str) -> bool:
         if is_missing(cell) or (isinstance(cell, str) and not cell.strip()):
@@ -94,7 +135,7 @@ class IndicatorTable:
 
 
 def with_label_columns(tables: Mapping[str, Table], options: TableOptions) -> dict[str, Table]:
-    """Return tables in which columns of 0 and 1 are one column of labels.
+    """Return tables in which several columns of labels are one.
 
     Args:
         tables: The table of each split.
@@ -128,12 +169,23 @@ def _with_labels(table: Table, options: TableOptions) -> Table:
             ]
         except DataError as error:
             raise DataError(str(error), path=shown(table.path)) from error
-        return IndicatorTable(table, named, guessed=False)
+        kind = LabelCellsTable if _hold_labels(table, named) else IndicatorTable
+        return kind(table, named, guessed=False)
     named_so = {name.lower() for name in table.columns} & set(LABEL_NAMES)
     if options.label_column is not None or named_so or not options.header:
         return table
     names = _find(table, options)
-    return IndicatorTable(table, names, guessed=True) if names else table
+    if names:
+        return IndicatorTable(table, names, guessed=True)
+    numbered = [name for name in table.columns if _NUMBERED.fullmatch(name)]
+    several = len(numbered) > 1 and _hold_labels(table, numbered)
+    return LabelCellsTable(table, numbered, guessed=True) if several else table
+
+
+def _hold_labels(table: Table, names: Sequence[str]) -> bool:
+    """Return whether the first cells are labels: each column has one that is neither 0 nor 1."""
+    head: list[Record] = list(islice(table.first_rows(), HEAD_ROWS))
+    return all(any(_value(row.get(name)) is None for row in head) for name in names)
 
 
 def _find(table: Table, options: TableOptions) -> list[str]:

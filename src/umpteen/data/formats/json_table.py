@@ -30,8 +30,9 @@ class JsonTable:
         records = _stream(path)
         self.unit: Unit = "row" if next(records) else "line"
         head: list[tuple[int, Record]] = list(islice(records, HEAD_RECORDS))
-        if len(head) == 1 and _holds_columns(head[0][1]):
-            self.unit, head = "row", _rows_of_columns(head[0][1])
+        if len(head) == 1:
+            whole = _rows_of_columns(head[0][1]) or _rows_of_one_list(head[0][1])
+            self.unit, head = ("row", whole) if whole else (self.unit, head)
         self._records = chain(head, records)
         self._head = [record for _, record in head]
         self.columns = list(dict.fromkeys(name for _, record in head for name in record))
@@ -85,9 +86,21 @@ def _holds_columns(record: Record) -> bool:
 
 
 def _rows_of_columns(record: Record) -> list[tuple[int, Record]]:
+    """Return the rows of a table by columns; none where an object is something else."""
+    if not _holds_columns(record):
+        return []
     columns = [column.values() for column in record.values()]
     rows = zip(*columns, strict=True)
     return [(n, dict(zip(record, row, strict=True))) for n, row in enumerate(rows, 1)]
+
+
+def _rows_of_one_list(record: Record) -> list[tuple[int, Record]]:
+    """Return the objects of the only list in an object such as ``{"data": [...]}``."""
+    lists = [value for value in record.values() if isinstance(value, list)]
+    others = any(isinstance(value, str) for value in record.values())
+    if len(lists) != 1 or others or not all(isinstance(row, dict) for row in lists[0]):
+        return []
+    return list(enumerate(lists[0], 1))
 
 
 def _stream(path: Path) -> Iterator[Any]:
@@ -96,7 +109,12 @@ def _stream(path: Path) -> Iterator[Any]:
         start: bytes = stream.peek(64)[:64]  # type: ignore[attr-defined]
         is_array = start.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
         yield is_array
-        yield from _array(path, stream) if is_array else read_objects(path, stream)
+        if is_array:
+            yield from _array(path, stream)
+        elif start.removeprefix(codecs.BOM_UTF8).lstrip().split(b"\n")[0].strip() == b"{":
+            yield 1, _Buffer(path, stream).decode(json.JSONDecoder(), 1)  # one object, indented
+        else:
+            yield from read_objects(path, stream)
 
 
 def _array(path: Path, stream: IO[bytes]) -> Iterator[tuple[int, Record]]:

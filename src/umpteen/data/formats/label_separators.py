@@ -2,7 +2,7 @@
 
 A cell that begins with ``[`` is a list, as JSON or as Python writes it. Otherwise a separator
 stands between the labels; ``separator_choice`` finds it. Blanks around a label are dropped, and so
-are empty pieces. An empty cell is a row without labels.
+are empty pieces. An empty cell is a row without labels, and so is one that holds nan or NaN.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from umpteen.data.formats.lines import kind
 from umpteen.data.formats.separator_choice import COMMA, SURE, pieces
 from umpteen.errors import DataError
 
+NAN = ("nan", "NaN")
+"""What Python and pandas write for a missing value."""
 MAX_LITERAL = 1_000_000
 """Characters; Python's own parser needs much memory for a long list."""
 _QUOTED = r"""(?:'[^']*'|"[^"]*")"""
@@ -62,6 +64,8 @@ def split_cell(cell: str, separator: str | None) -> list[Any]:
         (['a', 'b'], ['x;y', 3])
     """
     cell = cell.strip()
+    if cell in NAN:
+        return []
     if not cell.startswith("["):
         return pieces(cell, separator)
     return [_plain(value) for value in _read_list(cell) if not is_missing(value) and value != ""]

@@ -185,4 +185,6 @@ def kind(value: Any) -> str:
     if value is None:
         return "null"
     names = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
+    if isinstance(value, bytes):
+        return "bytes"
     return names.get(type(value), "a number")

@@ -21,6 +21,7 @@ from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.table_rows import Table, take_id, take_text
 from umpteen.data.formats.tables import pick_columns
 from umpteen.data.formats.targets import Unit
+from umpteen.data.formats.unreadable import packed_kind
 from umpteen.data.labels import join_texts
 from umpteen.errors import DataError
 
@@ -148,6 +149,8 @@ def open_rows(
     if path != STDIN and not path.is_file():
         what = "is a folder; name a file in it" if path.is_dir() else "does not exist"
         raise DataError(f"{path} {what}")
+    if format is None and (packed := packed_kind(path)) is not None:
+        raise DataError(f"{path} {packed}")
     if format is not None and format not in FORMATS:
         raise DataError(f"format {format!r} is not one of {', '.join(FORMATS)}")
     found = format or find_table_format(path, options)

@@ -51,7 +51,8 @@ class TableOptions:
     language: str | None = None
     """Of the label texts, where the vocabulary has several."""
     label_columns: tuple[str, ...] = ()
-    """Columns of 0 and 1, one for each label, instead of a label column."""
+    """Several columns instead of a label column: of 0 and 1, one for each label, or with a label
+    in each cell."""
 
     def __post_init__(self) -> None:
         if isinstance(self.text_columns, str):

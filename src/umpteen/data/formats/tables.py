@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -10,7 +11,7 @@ from pathlib import Path
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
 from umpteen.data.formats.indicator_columns import (
-    IndicatorTable,
+    LabelColumnsTable,
     indicator_labels,
     with_label_columns,
 )
@@ -25,6 +26,7 @@ from umpteen.errors import DataError
 
 SHOWN_ROWS = 3
 SHOWN_CHARACTERS = 60
+_WHOLE = re.compile(r"\s*(?:\d+\.0)?\s*")
 
 
 def read_tables(
@@ -74,6 +76,7 @@ def read_splits(
     waiting = False
     for each in rows.values():
         waiting = each.read(wait=waiting)
+    _make_whole(list(rows.values()))
     # One rule for the whole data set: a split of single labels must not be read otherwise.
     cells = (cell for each in rows.values() for cell in each.cells if isinstance(cell, str))
     separator = _separator(cells, labels, options)
@@ -83,11 +86,19 @@ def read_splits(
     for name, table in tables.items():
         reading = (table.notes, chosen[name])
         said = table.notes or chosen[name].guessed or (before is None and separator.ambiguous)
-        said = said or (isinstance(table, IndicatorTable) and table.guessed)
+        said = said or (isinstance(table, LabelColumnsTable) and table.guessed)
         if said and reading != before:
             notes.append(_describe(table, chosen[name], separator, queries[name], names))
         before = reading
     return names.label_set(), queries, notes
+
+
+def _make_whole(rows: Sequence[SplitRows]) -> None:
+    """Write labels 1.0 and 2.0 as 1 and 2 where all are: pandas writes numbers so beside gaps."""
+    cells = [cell for each in rows for cell in each.cells]
+    if all(isinstance(cell, str) for cell in cells) and all(map(_WHOLE.fullmatch, cells)):
+        for each in rows:
+            each.cells = [cell.strip().removesuffix(".0") for cell in each.cells]
 
 
 def pick_columns(table: Table, options: TableOptions, *, need_labels: bool = True) -> Columns:
@@ -144,7 +155,7 @@ def _describe(
 ) -> str:
     """Return how a table was read, with its first rows."""
     said = [*table.notes, columns.describe(), separator.describe()]
-    if isinstance(table, IndicatorTable):
+    if isinstance(table, LabelColumnsTable):
         said = [*table.notes, replace(columns, labels=None).describe(), table.reading]
     lines = [f"{shown(table.path)}: {'; '.join(said)}"]
     ids = names.label_set().ids

@@ -87,7 +87,7 @@ class TargetRows:
                 is not in (0, 1].
         """
         if not len(self):
-            raise DataError("the file has no rows; at least one is needed", path=shown(self.path))
+            raise DataError("there are no rows; at least one is needed", path=shown(self.path))
         labels = np.frombuffer(self._labels, np.int64)
         relevance = np.frombuffer(self._relevance, np.float32).copy()
         offsets = np.concatenate([[0], np.cumsum(np.frombuffer(self._lengths, np.int64))])

@@ -22,7 +22,7 @@ def read_texts(path: Path) -> list[str]:
     """
     texts = [line for _, line in read_lines(path)]
     if not texts:
-        raise DataError("the file has no rows; at least one is needed", path=path)
+        raise DataError("there are no rows; at least one is needed", path=path)
     return texts
 
 

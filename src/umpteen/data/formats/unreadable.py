@@ -12,6 +12,7 @@ from umpteen.errors import DataError
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".json", ".csv.gz", ".tsv.gz", ".jsonl.gz")
 WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods")
+ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst")
 MAX_NAMED = 6
 # "1,5 3:0.2 7:1" (labels, then feature:value), and the first line "texts features labels".
 _FEATURES = re.compile(r"(?:-?[\d.]+(?:,[\d.]+)*\s+)?\d+:-?[\d.eE+-]+(?:\s+\d+:\S+)*\s*")
@@ -33,8 +34,8 @@ def describe_unreadable(path: Path, formats: Iterable[str]) -> str:
             "classification repository), not texts. umpteen reads texts: use the raw texts of the "
             "data set, such as trn_X.txt with trn_X_Y.txt and Y.txt"
         )
-    if path.suffix.lower() in WORKBOOKS:
-        return f"{path} is a workbook of a spreadsheet; save the sheet as CSV (UTF-8)"
+    if (packed := packed_kind(path)) is not None:
+        return f"{path} {packed}"
     known = ", ".join(formats)
     if not path.is_dir():
         return f"{path} is a file in none of the known formats ({known}). Name one with --format"
@@ -48,6 +49,15 @@ def describe_unreadable(path: Path, formats: Iterable[str]) -> str:
         "train.csv, train.tsv, train.jsonl, train.parquet, train.txt (fastText), trn.json, "
         "trn_X.txt or Y.trn.npz, plain or gzip"
     )
+
+
+def packed_kind(path: Path) -> str | None:
+    """Return what a workbook or archive is and what to do; None for other files."""
+    if path.suffix.lower() in WORKBOOKS:
+        return "is a workbook of a spreadsheet; save the sheet as CSV (UTF-8)"
+    if path.suffix.lower() in ARCHIVES:
+        return "is an archive; unpack it and name the file or folder in it"
+    return None
 
 
 def holds_features(file: Path) -> bool:

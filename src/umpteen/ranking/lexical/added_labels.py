@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.growing_columns import GrowingColumns
-from umpteen.ranking.lexical.matrices import count_terms
+from umpteen.ranking.lexical.matrices import SparseRows, count_terms
 from umpteen.ranking.lexical.ranker_training import SCALE
 from umpteen.ranking.lexical.sparse_topk import look_up
 from umpteen.ranking.lexical.tokens import END, token_blocks
@@ -81,37 +81,51 @@ class AddedTerms:
         rows = grown.transform(texts)
         return AddedTerms(self.vectorizer, len(ids), self.columns.extended(rows), ids)
 
-    def transform(self, texts: Sequence[str], raw: sp.csr_matrix | None = None) -> sp.csr_matrix:
+    def transform(
+        self,
+        texts: Sequence[str],
+        raw: sp.csr_matrix | None = None,
+        known: sp.csr_matrix | None = None,
+    ) -> sp.csr_matrix:
         """Return (B, V + n_words) tf-idf rows of length one in the grown vocabulary.
 
         Args:
             texts: Texts.
             raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
+            known: ``vectorizer.transform(texts)``, where it is at hand.
 
         Returns:
-            The vectorizer's own vectors where no new word occurs.
+            The vectorizer's own vectors where no new word occurs, then perhaps of V columns.
         """
         raw = self.vectorizer.transform_raw(texts) if raw is None else raw
+        new = self._new_words(texts)
+        if new is None and known is not None:
+            return known
         wide = sp.csr_matrix(
             (raw.data, raw.indices, raw.indptr), shape=(raw.shape[0], raw.shape[1] + self.n_words)
         )
-        new = self._new_words(texts)
         return self.vectorizer.cut(wide if new is None else wide + new)
 
-    def product(self, texts: Sequence[str], raw: sp.csr_matrix | None = None) -> sp.csr_matrix:
+    def product(
+        self,
+        texts: Sequence[str],
+        raw: sp.csr_matrix | None = None,
+        known: sp.csr_matrix | None = None,
+    ) -> sp.csr_matrix | SparseRows:
         """Return (B, A) ``SCALE`` times the cosine of text and added label.
 
         Args:
             texts: Texts to score labels for.
             raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
+            known: ``vectorizer.transform(texts)``, where it is at hand.
 
         Returns:
             CSR for ``top_k_of_rows`` and ``look_up``.
         """
         if not len(self.columns):
             return sp.csr_matrix((len(texts), 0), dtype=np.float32)
-        scores = self.columns.product(self.transform(texts, raw))
-        scores.data *= np.float32(SCALE)
+        scores = self.columns.product(self.transform(texts, raw, known))
+        np.multiply(scores.data, np.float32(SCALE), out=scores.data)
         return scores
 
     def look_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,6 +39,11 @@ class FrequentTerms:
             terms = np.sort(terms[np.argsort(-sizes, kind="stable")[:room]])
         return cls(terms, residual[terms].toarray())
 
+    @cached_property
+    def _ended_terms(self) -> NDArray[np.int64]:
+        """(F + 1,) the terms and -1, which a search past the last term finds."""
+        return np.append(self.terms, -1)
+
     def look_up(self, queries: sp.csr_matrix, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return (B, K) the scores of labels ``rows``, 0 for padding (-1) and for rows beyond L.
 
@@ -50,7 +56,7 @@ class FrequentTerms:
         """
         found = np.zeros(rows.shape, np.float32)
         places = np.searchsorted(self.terms, queries.indices)
-        hits = np.append(self.terms, -1)[places] == queries.indices
+        hits = self._ended_terms[places] == queries.indices
         if not hits.any() or not rows.size:
             return found
         there = (rows >= 0) & (rows < self.table.shape[1])

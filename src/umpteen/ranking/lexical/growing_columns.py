@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from umpteen.ranking.lexical.matrices import keep_largest
+from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, row_product
 
 GROWTH = 16
 """A segment is merged into the one before unless that is this many times larger."""
@@ -50,14 +50,18 @@ class Segment:
         shape = (a.shape[0] + b.shape[0], max(a.shape[1], b.shape[1]))
         return Segment.of(sp.csr_matrix(parts, shape=shape), max_postings)
 
-    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix:
+    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix | SparseRows:
         """Return (B, A) ``queries @ columns``."""
         places = np.searchsorted(self.terms, queries.indices)
         hits = places < len(self.terms)
         hits[hits] = self.terms[places[hits]] == queries.indices[hits]
-        indptr = np.concatenate([[0], np.cumsum(hits)])[queries.indptr]
+        values, terms = queries.data[hits], places[hits]
         shape = (queries.shape[0], len(self.terms))
-        return sp.csr_matrix((queries.data[hits], places[hits], indptr), shape) @ self.postings
+        if shape[0] == 1:
+            one = SparseRows(values, terms, np.array([0, len(terms)]), shape)
+            return row_product(one, self.postings)
+        indptr = np.concatenate([[0], np.cumsum(hits)])[queries.indptr]
+        return sp.csr_matrix((values, terms, indptr), shape) @ self.postings
 
 
 @dataclass(frozen=True)
@@ -92,16 +96,24 @@ class GrowingColumns:
             newest = segments.pop().joined(newest, self.max_postings)
         return GrowingColumns((*segments, newest), self.max_postings)
 
-    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix:
+    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix | SparseRows:
         """Return (B, A) ``queries @ columns``; columns of a row in any order.
 
         Args:
             queries: (B, V').
 
         Returns:
-            CSR.
+            CSR, of a single query with its columns in order.
         """
         made = [segment.product(queries) for segment in self.segments]
         if not made:
             return sp.csr_matrix((queries.shape[0], 0), dtype=np.float32)
-        return made[0] if len(made) == 1 else sp.hstack(made, format="csr")
+        if len(made) == 1:
+            return made[0]
+        if queries.shape[0] > 1:
+            return sp.hstack(made, format="csr")
+        starts = np.cumsum([0, *map(len, self.segments)])
+        columns = [part.indices + start for part, start in zip(made, starts, strict=False)]
+        values = np.concatenate([part.data for part in made])
+        indptr = np.array([0, len(values)], np.int64)
+        return SparseRows(values, np.concatenate(columns), indptr, (1, int(starts[-1])))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse import _sparsetools
 
 from umpteen.data.csr import checked_csr
 from umpteen.errors import RunError
@@ -52,8 +53,12 @@ class SparseRows:
     ) -> SparseRows:
         """Add up the values of each column of a single row."""
         if SORT_FACTOR * len(columns) < n_columns:
-            found, places = np.unique(columns, return_inverse=True)
-            sums = np.bincount(places, values, minlength=len(found))
+            order = np.argsort(columns, kind="stable")
+            ordered = columns[order]
+            first = np.ones(len(ordered), bool)
+            np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+            found = ordered[first]
+            sums = np.bincount(np.cumsum(first) - 1, values[order], minlength=len(found))
         else:
             sums = np.bincount(columns, values, minlength=n_columns)
             found = np.flatnonzero(sums != 0)  # several times faster on bools than on floats
@@ -62,11 +67,35 @@ class SparseRows:
         return cls(sums.astype(np.float32), found, indptr, (1, n_columns))
 
 
-def row_product(row: sp.csr_matrix, weights: sp.csr_matrix) -> SparseRows:
+def row_product(row: sp.csr_matrix | SparseRows, weights: sp.csr_matrix) -> SparseRows:
     """Multiply one sparse row (1, V) with weights (V, L)."""
-    places, lengths = places_of_rows(weights.indptr, row.indices)
-    values = weights.data[places] * np.repeat(row.data, lengths)
-    return SparseRows.of_row(weights.indices[places], values, weights.shape[1])
+    starts, stops = weights.indptr[row.indices], weights.indptr[row.indices + 1]
+    spans = [slice(*span) for span in zip(starts.tolist(), stops.tolist(), strict=True)]
+    if not spans:
+        return SparseRows.of_row(np.zeros(0, np.int64), np.zeros(0, np.float32), weights.shape[1])
+    # Few spans of many values each: joined faster than gathered value by value.
+    values = np.concatenate([weights.data[span] for span in spans])
+    values *= np.repeat(row.data, stops - starts)
+    columns = np.concatenate([weights.indices[span] for span in spans])
+    return SparseRows.of_row(columns, values, weights.shape[1])
+
+
+def matrix_product(left: sp.csr_matrix, right: sp.csr_matrix) -> sp.csr_matrix:
+    """Return ``left @ right`` without the pass in which scipy counts the values of the result.
+
+    The products that are added up bound their number; the rest of the room is given back.
+    """
+    bound = int((right.indptr[left.indices + 1] - right.indptr[left.indices]).sum(dtype=np.int64))
+    arrays = [left.indptr, left.indices, left.data, right.indptr, right.indices, right.data]
+    kinds = [np.dtype(kind) for kind in (np.int32, np.int32, np.float32)]
+    if bound >= 2**31 or [array.dtype for array in arrays] != [*kinds, *kinds]:
+        return left @ right
+    shape = (left.shape[0], right.shape[1])
+    indptr, indices = np.empty(shape[0] + 1, np.int32), np.empty(bound, np.int32)
+    data = np.empty(bound, np.float32)
+    _sparsetools.csr_matmat(*shape, *arrays, indptr, indices, data)
+    used = int(indptr[-1])
+    return sp.csr_matrix((data[:used].copy(), indices[:used].copy(), indptr), shape=shape)
 
 
 def places_of_rows(

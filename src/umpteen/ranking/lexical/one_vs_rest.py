@@ -186,7 +186,11 @@ def _time_for_characters(texts: Sequence[str], until: float, log: Callable[[str]
     started = time.monotonic()
     CharNgrams.fit(sample).transform(sample)
     now = time.monotonic()
-    if (now - started) * total / max(1, timed) <= 0.5 * (until - now):
+    takes, left = (now - started) * total / max(1, timed), max(0.0, until - now)
+    if takes <= 0.5 * left:
         return True
-    log(f"{NAME}: without character n-grams, no time to read them")
+    log(
+        f"{NAME}: without character n-grams: reading them takes about {takes:.0f} s, more than "
+        f"half of the {left:.0f} s that the scorer has"
+    )
     return False

@@ -6,6 +6,7 @@ is a dense block of scores; the three functions accept both.
 
 from __future__ import annotations
 
+import threading
 from typing import Any, overload
 
 import numpy as np
@@ -14,16 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
-from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, row_product
+from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, matrix_product, row_product
 
-SCRATCH_VALUES = 1 << 17
-"""Values of the dense block that ``look_up`` scatters into and clears."""
-MAX_SCRATCH_VALUES = 1 << 24
-"""The same where there are many columns: up to 64 rows at a time must fit."""
+MANY_TEXTS = 20_000
+"""Above this many texts the inverted index is pruned."""
+MAX_POSTINGS = 1000
+"""Texts of a term that a pruned index keeps: a term of more texts says little about any of them."""
+SCRATCH_VALUES = 1 << 20
+"""Values of the dense block that ``look_up`` scatters into and clears; each thread keeps one."""
 PADDED_VALUES = 4 << 20
 """Values of the padded blocks of ``top_k_of_rows``."""
 VALUES_AT_ONCE = 1 << 19
 """Stored values that ``top_k_of_rows`` filters at once."""
+TINY = np.finfo(np.float32).tiny
+"""The smallest score above 0 that counts."""
 GROUPS = 4
 """Groups of values per result whose maxima bound the top-k from below."""
 
@@ -54,7 +59,7 @@ def product(
         return weights.product(queries)
     if queries.shape[0] == 1:
         return row_product(queries, weights)
-    return queries @ weights
+    return matrix_product(queries, weights)
 
 
 @overload
@@ -123,9 +128,9 @@ def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any
         places[places == scores.nnz] = 0
         return np.where(scores.indices[places] == wanted, scores.data[places], np.float32(0))
     there = (wanted >= 0) & (wanted < n_columns)
-    step = max(1, SCRATCH_VALUES // n_columns, min(64, MAX_SCRATCH_VALUES // n_columns))
+    step = max(1, SCRATCH_VALUES // n_columns)
     found = np.empty(wanted.shape, np.float32)
-    scratch = np.zeros(min(step, len(wanted)) * n_columns, np.float32)
+    scratch = _scratch(step * n_columns)
     for start in range(0, len(wanted), step):
         stop = min(len(wanted), start + step)
         begin, end = scores.indptr[start], scores.indptr[stop]
@@ -136,13 +141,31 @@ def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any
         found[start:stop] = scratch[np.where(there[start:stop], wanted[start:stop], 0)
                                     + offsets[:, None]]  # fmt: skip
         scratch[at] = 0.0
+    _kept.zeros = scratch if len(scratch) <= SCRATCH_VALUES else None
     found[~there] = 0.0
     return found
+
+
+def _scratch(n: int) -> NDArray[np.float32]:
+    """Return at least n zeros; the caller puts them back when they are zeros again."""
+    zeros: NDArray[np.float32] | None = getattr(_kept, "zeros", None)
+    _kept.zeros = None
+    return (
+        np.zeros(max(n, SCRATCH_VALUES), np.float32) if zeros is None or len(zeros) < n else zeros
+    )
+
+
+_kept = threading.local()
 
 
 def inverted_index(text_matrix: sp.csr_matrix, max_postings: int | None = None) -> sp.csr_matrix:
     """Transpose (M, V) tf-idf rows to (V, M), keeping the largest values of each term."""
     return prune_postings(sp.csr_matrix(text_matrix.T), max_postings)
+
+
+def inverted_texts(terms: sp.csr_matrix) -> sp.csr_matrix:
+    """Return the inverted index (V, M) of (M, V) tf-idf rows of texts; pruned where M is large."""
+    return inverted_index(terms, MAX_POSTINGS if terms.shape[0] > MANY_TEXTS else None)
 
 
 def _top_k_of_one(
@@ -151,7 +174,7 @@ def _top_k_of_one(
     """Find the top k of a single row, with few calls."""
     rows = np.full((1, k), -1, np.int64)
     best = np.full((1, k), -np.inf, np.float32)
-    bound = np.float32(np.finfo(np.float32).tiny)
+    bound = TINY
     width = GROUPS * k
     if len(values) > width > 0:
         # The k-th largest of group maxima bounds the k-th largest value from below.
@@ -191,7 +214,7 @@ def _lower_bounds(
     The k-th largest of the maxima of disjoint groups of values is such a bound.
     """
     counts = np.diff(indptr)
-    bounds = np.full(len(counts), np.finfo(np.float32).tiny, np.float32)
+    bounds = np.full(len(counts), TINY, np.float32)
     long = np.flatnonzero(counts > 2 * GROUPS * k)
     if not len(long):
         return bounds

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from umpteen.compute.precision import autocast, choose_precision
 from umpteen.ranking.reranking.network import ScoreNetwork
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
-from umpteen.types import Log, Ragged
+from umpteen.ranking.reranking.shortlist import pair_features
+from umpteen.types import Log
 
-NETWORK_LR, NETWORK_LR_BESIDE = 3e-3, 1e-3
-"""Learning rates of the network alone, and beside a pair encoder."""
+LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 1e-2
 WARMUP = 0.1
-"""Share of the steps in which the learning rate rises."""
+"""Share of the steps or of the time in which the learning rate rises."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,11 @@ class RerankExamples:
         """Return some of the texts."""
         parts = (self.features, self.base, self.rows, self.positive, self.texts)
         return RerankExamples(*(part[chosen] for part in parts))
+
+    def with_pair_scores(self, scores: Tensor) -> RerankExamples:
+        """Append the features of a cross-encoder's (N, n) scores."""
+        more = pair_features(scores, self.rows >= 0)
+        return replace(self, features=torch.cat([self.features, more], dim=2))
 
 
 def join_examples(parts: list[RerankExamples]) -> RerankExamples:
@@ -90,23 +92,11 @@ def text_losses(scores: Tensor, positive: Tensor, valid: Tensor) -> tuple[Tensor
 
 
 @dataclass(frozen=True)
-class PairTexts:
-    """Tokens of the texts and labels that a pair encoder reads."""
-
-    texts: Ragged
-    labels: Ragged
-
-
-@dataclass(frozen=True)
 class TrainOptions:
     """How a network is trained."""
 
     epochs: int = 20
     batch: int = 128
-    negatives: int = 0
-    """Wrong candidates of a text in a step, drawn at random; 0 for all."""
-    encoder_lr: float = 1e-4
-    """Learning rate of the pair encoder."""
     seed: int = 0
     seconds: float = math.inf
     """No further step after this long; the learning rate falls with the time."""
@@ -117,116 +107,74 @@ def train_network(
     network: ScoreNetwork,
     options: TrainOptions,
     *,
-    encoder: PairEncoder | None = None,
-    pairs: PairTexts | None = None,
     log: Log = lambda line: None,
 ) -> None:
-    """Train a network, and the pair encoder with it.
+    """Train a network.
 
     Args:
         examples: Shortlists of labelled texts.
         network: Changed in place; it is on the device of the examples.
         options: How.
-        encoder: The pair encoder, changed in place.
-        pairs: The tokens that it reads.
         log: Called with progress lines.
     """
     examples = examples.select(examples.usable.nonzero()[:, 0])
-    if not len(examples):
+    if not len(examples) or not options.epochs:
         return
-    device = examples.features.device
     network.standardize_(examples.features[examples.rows >= 0])
-    optimizer = _optimizer(network, encoder, options)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     rng = np.random.default_rng([options.seed, 0x4E4])
     steps = options.epochs * math.ceil(len(examples) / options.batch)
-    schedule = _schedule(steps, options.seconds)
-    first = [group["lr"] for group in optimizer.param_groups]
-    _set_training(network, encoder, True)
-    total, counted, step = 0.0, 0, 0
+    schedule = LearningRate(optimizer, steps, options.seconds)
+    network.train()
+    losses: list[Tensor] = []
     for epoch in range(options.epochs):
-        order = rng.permutation(len(examples))
-        for start in range(0, len(order), options.batch):
-            factor = schedule(step)
-            if factor <= 0.0:
+        order = torch.from_numpy(rng.permutation(len(examples))).to(examples.rows.device)
+        for own in order.split(options.batch):
+            if not schedule.step():
                 break
-            for group, rate in zip(optimizer.param_groups, first, strict=True):
-                group["lr"] = factor * rate
-            batch = examples.select(
-                torch.from_numpy(order[start : start + options.batch]).to(device)
-            )
-            if options.negatives:
-                batch = drop_negatives(batch, options.negatives, rng)
-            loss = listwise_loss(
-                batch.base + network_scores(batch, network, encoder, pairs),
-                batch.positive,
-                batch.rows >= 0,
-            )
+            batch = examples.select(own)
+            scores = batch.base + network_scores(batch, network)
+            loss = listwise_loss(scores, batch.positive, batch.rows >= 0)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(
-                [p for group in optimizer.param_groups for p in group["params"]], 1.0
-            )
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
-            total, counted, step = total + float(loss.detach()), counted + 1, step + 1
-        if (epoch + 1) % max(1, options.epochs // 4) == 0 and counted:
-            log(f"Re-ranker, epoch {epoch + 1} of {options.epochs}: loss {total / counted:.4f}")
-            total, counted = 0.0, 0
-    _set_training(network, encoder, False)
+            losses.append(loss.detach())
+        if (epoch + 1) % max(1, options.epochs // 4) == 0 and losses:
+            mean = float(torch.stack(losses).mean())
+            log(f"Re-ranker, epoch {epoch + 1} of {options.epochs}: loss {mean:.4f}")
+            losses = []
+    network.eval()
 
 
-def network_scores(
-    batch: RerankExamples,
-    network: ScoreNetwork,
-    encoder: PairEncoder | None = None,
-    pairs: PairTexts | None = None,
-) -> Tensor:
+def network_scores(batch: RerankExamples, network: ScoreNetwork) -> Tensor:
     """(B, n) scores of the network; 0 for none."""
-    valid = batch.rows >= 0
-    vectors = None
-    if encoder is not None and pairs is not None:
-        owners, places = (part.cpu().numpy() for part in valid.nonzero(as_tuple=True))
-        texts = batch.texts.cpu().numpy()[owners]
-        labels = batch.rows.cpu().numpy()[owners, places]
-        with autocast(choose_precision("auto", valid.device), valid.device):
-            vectors = encoder(encoder.pairs(pairs.texts, pairs.labels, texts, labels)).float()
-    found = network(batch.features[valid], vectors)
-    return torch.zeros(valid.shape, device=found.device).masked_scatter(valid, found)
+    shape = batch.rows.shape
+    found = network(batch.features.reshape(-1, batch.features.shape[2])).reshape(shape)
+    return torch.where(batch.rows >= 0, found, 0.0)
 
 
-def drop_negatives(batch: RerankExamples, n: int, rng: np.random.Generator) -> RerankExamples:
-    """Keep all positives and n random wrong candidates of each text."""
-    valid = batch.rows >= 0
-    drawn = torch.from_numpy(rng.random(tuple(valid.shape))).to(valid.device)
-    drawn = torch.where(valid & ~batch.positive, drawn, 2.0)
-    limit = drawn.sort(dim=1).values[:, min(n, drawn.shape[1]) - 1 : min(n, drawn.shape[1])]
-    kept = valid & (batch.positive | (drawn <= limit))
-    rows = torch.where(kept, batch.rows, -1)
-    return RerankExamples(batch.features, batch.base, rows, batch.positive & kept, batch.texts)
+class LearningRate:
+    """Rises, then falls to 0 by steps or by time, whichever is further.
 
+    Args:
+        optimizer: Its groups have the largest rates.
+        steps: In all.
+        seconds: In all.
+    """
 
-def _optimizer(
-    network: ScoreNetwork, encoder: PairEncoder | None, options: TrainOptions
-) -> torch.optim.Optimizer:
-    groups = [{"params": list(network.parameters()), "lr": NETWORK_LR}]
-    if encoder is not None:
-        groups[0]["lr"] = NETWORK_LR_BESIDE
-        groups.append({"params": list(encoder.parameters()), "lr": options.encoder_lr})
-    return torch.optim.AdamW(groups, weight_decay=WEIGHT_DECAY)
+    def __init__(self, optimizer: torch.optim.Optimizer, steps: int, seconds: float) -> None:
+        self._groups = [(group, group["lr"]) for group in optimizer.param_groups]
+        self._steps, self._seconds = max(1, steps), seconds
+        self._started, self._step = time.monotonic(), 0
 
-
-def _set_training(network: ScoreNetwork, encoder: PairEncoder | None, mode: bool) -> None:
-    network.train(mode)
-    if encoder is not None:
-        encoder.train(mode)
-
-
-def _schedule(steps: int, seconds: float) -> Callable[[int], float]:
-    """Rise, then fall to 0 by steps or by time, whichever is further."""
-    started = time.monotonic()
-
-    def factor(step: int) -> float:
-        done = max(step / max(1, steps), (time.monotonic() - started) / seconds)
-        rise = min(1.0, (step + 1) / max(1.0, WARMUP * steps))
-        return rise * max(0.0, 1.0 - done)
-
-    return factor
+    def step(self) -> bool:
+        """Set the rate of the next step; False when steps or time are used up."""
+        passed = (time.monotonic() - self._started) / self._seconds
+        done = max(self._step / self._steps, passed)
+        left = 1.0 - done
+        factor = left * min(1.0, (done + 1.0 / self._steps) / WARMUP)
+        for group, rate in self._groups:
+            group["lr"] = max(0.0, factor) * rate
+        self._step += 1
+        return left > 0.0

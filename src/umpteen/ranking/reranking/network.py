@@ -1,4 +1,4 @@
-"""A small network over the features of a pair of text and label, beside the pair's vector."""
+"""A small network over the features of a pair of text and label."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ LIMIT = 8.0
 class ScoreNetwork(nn.Module):
     """Two hidden layers from standardized features to what is added to the ensemble's score.
 
-    It starts with 0 for every pair: the order of the ensemble.
+    It starts with 0 for every pair: the order of the ensemble. With a cross-encoder it starts with
+    that one's score.
 
     Args:
         n_features: F.
-        vector_dim: Width of the vectors of pairs; 0 without them.
+        direct: Column of a score that is also added as it is, with a factor that is learned.
         width: Of the hidden layers.
         dropout: On the hidden layers, while training.
     """
@@ -27,13 +28,18 @@ class ScoreNetwork(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, n_features: int, vector_dim: int = 0, width: int = WIDTH, dropout: float = 0.1
+        self,
+        n_features: int,
+        direct: int | None = None,
+        width: int = WIDTH,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
+        self.direct = direct
+        self.factor = None if direct is None else nn.Parameter(torch.ones(()))
         self.register_buffer("mean", torch.zeros(n_features))
         self.register_buffer("scale", torch.ones(n_features))
         self.first = nn.Linear(n_features, width)
-        self.pair = nn.Linear(vector_dim, width, bias=False) if vector_dim else None
         self.second = nn.Linear(width, width)
         self.last = nn.Linear(width, 1)
         self.dropout = nn.Dropout(dropout)
@@ -46,20 +52,17 @@ class ScoreNetwork(nn.Module):
         scale = values.double().std(dim=0, correction=0)
         self.scale.copy_(torch.where(scale > 1e-6, scale, 1.0))
 
-    def forward(self, features: Tensor, vectors: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Score pairs.
 
         Args:
             features: (P, F).
-            vectors: (P, D) of the pairs, where the network reads them.
 
         Returns:
             (P,) what is added to the ensemble's score.
         """
         inputs = ((features - self.mean) / self.scale).clamp(-LIMIT, LIMIT)
-        hidden = self.first(inputs)
-        if self.pair is not None and vectors is not None:
-            hidden = hidden + self.pair(vectors)
-        hidden = self.dropout(gelu(hidden))
+        hidden = self.dropout(gelu(self.first(inputs)))
         hidden = self.dropout(gelu(self.second(hidden)) + hidden)
-        return self.last(hidden).squeeze(1)
+        made: Tensor = self.last(hidden).squeeze(1)
+        return made if self.factor is None else made + self.factor * features[:, self.direct]

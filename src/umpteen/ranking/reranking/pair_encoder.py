@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from umpteen.compute.precision import autocast, choose_precision, full_precision
 from umpteen.data.tokens import encode, prepare
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS, read_json, write_json
+from umpteen.model.encoder import to_device
 from umpteen.model.pretrained import load_network, load_tokenizer
 from umpteen.model.transformer import TransformerEncoder
 from umpteen.ranking.lexical.matrices import places_of_rows
@@ -20,10 +24,13 @@ from umpteen.types import Ragged
 
 TEXT_TOKENS, LABEL_TOKENS = 128, 48
 """Tokens of a text and of a label that are read, at most."""
+TOKENS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 18}
+"""Tokens of a pass without gradients, which bounds its memory."""
+SCORE = "score.safetensors"
 
 
 class PairEncoder(nn.Module):
-    """A transformer over the tokens of a text followed by those of a label.
+    """A transformer over the tokens of a text followed by those of a label, and a score of both.
 
     Args:
         encoder: The network, packed where its architecture allows it.
@@ -45,6 +52,7 @@ class PairEncoder(nn.Module):
         label_tokens = min(label_tokens, positions // 4)
         text_tokens = min(text_tokens, positions - label_tokens)
         self.encoder = encoder
+        self.score = nn.Linear(encoder.dim, 1)
         self.text_tokens, self.label_tokens = text_tokens, label_tokens
         self.text_tokenizer = prepare(tokenizer, text_tokens)
         self.label_tokenizer = prepare(tokenizer, label_tokens)
@@ -53,7 +61,7 @@ class PairEncoder(nn.Module):
 
     @classmethod
     def pretrained(cls, name: str, *, text_tokens: int = TEXT_TOKENS) -> Self:
-        """Load a Hugging Face folder or hub name; vectors are means over tokens.
+        """Load a Hugging Face folder or hub name; the score of a pair is that of its mean vector.
 
         Raises:
             ConfigError: If it cannot be had.
@@ -61,11 +69,6 @@ class PairEncoder(nn.Module):
         return cls(
             TransformerEncoder(load_network(name)), load_tokenizer(name), text_tokens=text_tokens
         )
-
-    @property
-    def dim(self) -> int:
-        """Width of the vectors."""
-        return self.encoder.dim
 
     def texts(self, texts: Sequence[str]) -> Ragged:
         """Tokenize texts."""
@@ -87,14 +90,38 @@ class PairEncoder(nn.Module):
         return join_pairs(texts, labels, text_rows, label_rows, starts)
 
     def forward(self, tokens: Ragged) -> Tensor:
-        """(P, dim) vectors of joined pairs."""
-        return self.encoder(tokens)
+        """(P,) scores of joined pairs, float32."""
+        vectors = self.encoder(tokens)
+        with full_precision(vectors):
+            return self.score(vectors).squeeze(1)
+
+    @torch.no_grad()
+    def scores(
+        self,
+        texts: Ragged,
+        labels: Ragged,
+        text_rows: NDArray[np.int64],
+        label_rows: NDArray[np.int64],
+    ) -> Tensor:
+        """(P,) scores of pairs, in passes of similar length."""
+        lengths = np.diff(texts.offsets)[text_rows] + np.diff(labels.offsets)[label_rows]
+        order = np.argsort(lengths, kind="stable")
+        device = self.score.weight.device
+        passes = np.cumsum(lengths[order]) // TOKENS_AT_ONCE.get(device.type, 1 << 16)
+        made = torch.empty(len(order), device=device)
+        with autocast(choose_precision("auto", device), device):
+            for some in np.split(order, np.flatnonzero(np.diff(passes)) + 1):
+                if len(some):
+                    tokens = self.pairs(texts, labels, text_rows[some], label_rows[some])
+                    made[to_device(some, device)] = self(tokens)
+        return made
 
     def save(self, folder: Path) -> None:
         """Write network and tokenizer into an existing folder."""
         options = self.encoder.save(folder)
         options |= {"text_tokens": self.text_tokens, "label_tokens": self.label_tokens}
         write_json(folder / "pair_encoder.json", options)
+        save_file({n: t.contiguous() for n, t in self.score.state_dict().items()}, folder / SCORE)
         self.text_tokenizer.save(str(folder / "tokenizer.json"))
 
     @classmethod
@@ -111,7 +138,9 @@ class PairEncoder(nn.Module):
             sizes = {name: int(options.pop(name)) for name in ("text_tokens", "label_tokens")}
             encoder = TransformerEncoder.load(folder, options)
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            return cls(encoder.eval(), tokenizer, **sizes)
+            made = cls(encoder, tokenizer, **sizes)
+            made.score.load_state_dict(load_file(folder / SCORE))
+            return made.eval()
         except (*LOAD_ERRORS, Exception) as error:  # the tokenizers library raises nothing narrower
             raise RunError(f"{folder} is damaged: {error}; run `umpteen rerank` again") from error
 

@@ -9,30 +9,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from umpteen.compute.precision import autocast, choose_precision
 from umpteen.data.labels import LabelSet
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS, atomic_folder, digest
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.candidates import Candidates
-from umpteen.ranking.reranking.network import ScoreNetwork
+from umpteen.ranking.reranking.network import WIDTH, ScoreNetwork
 from umpteen.ranking.reranking.pair_encoder import PairEncoder
 from umpteen.ranking.reranking.pair_match import N_MATCH_FEATURES, PairMatch, pair_positions
 from umpteen.ranking.reranking.shortlist import (
+    PAIR_FEATURES,
     Shortlist,
     n_scorer_features,
+    pair_features,
     scorer_features,
     shortlist,
 )
 from umpteen.ranking.reranking.spec import Reranking
 
-PAIRS_AT_ONCE = 4096
-"""Pairs of a pass through the pair encoder, which bounds its memory."""
 WEIGHTS = "network.safetensors"
 
 
@@ -43,7 +41,7 @@ class Reranker:
         retrievers: Of the variant, in order.
         network: On the model's device.
         match: Compares texts with labels.
-        encoder: The pair encoder, where the network reads vectors of pairs.
+        encoder: The pair encoder, where the network reads scores of pairs.
     """
 
     def __init__(
@@ -61,14 +59,16 @@ class Reranker:
     def features(
         self, texts: Sequence[str], labels: LabelSet, found: Candidates, chosen: Shortlist
     ) -> Tensor:
-        """(B, n, F) what the network reads of each pair beside its vector; 0 for none."""
-        return torch.cat(
-            [
-                scorer_features(found, chosen, self.retrievers),
-                self.match.features(texts, chosen.rows, labels),
-            ],
-            dim=2,
-        )
+        """(B, n, F) what the network reads of each pair; 0 for none."""
+        made = [
+            scorer_features(found, chosen, self.retrievers),
+            self.match.features(texts, chosen.rows, labels),
+        ]
+        if self.encoder is not None:
+            own, others = self.encoder.texts(texts), self.match.label_tokens(labels)
+            scores = self.encoder.scores(own, others, *pair_positions(chosen.rows))
+            made.append(pair_features(arranged(scores, chosen.valid), chosen.valid))
+        return torch.cat(made, dim=2)
 
     @torch.no_grad()
     def scores(
@@ -86,28 +86,10 @@ class Reranker:
             (B, n) float32, unweighted; 0 for none.
         """
         valid = chosen.valid
-        made = torch.zeros(valid.shape, device=valid.device)
         if not bool(valid.any()):
-            return made
-        features = self.features(texts, labels, found, chosen)[valid]
-        vectors = None if self.encoder is None else self._vectors(texts, labels, chosen)
-        return made.masked_scatter_(valid, self.network(features, vectors))
-
-    def _vectors(self, texts: Sequence[str], labels: LabelSet, chosen: Shortlist) -> Tensor:
-        """(P, D) vectors of all pairs, in passes of similar length."""
-        assert self.encoder is not None
-        owners, rows = pair_positions(chosen.rows)
-        own, others = self.encoder.texts(texts), self.match.label_tokens(labels)
-        sizes = np.diff(own.offsets)[owners] + np.diff(others.offsets)[rows]
-        order = np.argsort(sizes, kind="stable")
-        device = chosen.rows.device
-        made = torch.empty(len(order), self.encoder.dim, device=device)
-        with autocast(choose_precision("auto", device), device):
-            for start in range(0, len(order), PAIRS_AT_ONCE):
-                some = order[start : start + PAIRS_AT_ONCE]
-                tokens = self.encoder.pairs(own, others, owners[some], rows[some])
-                made[torch.from_numpy(some).to(device)] = self.encoder(tokens).float()
-        return made
+            return torch.zeros(valid.shape, device=valid.device)
+        features = self.features(texts, labels, found, chosen)
+        return arranged(self.network(features[valid]), valid)
 
     def added(
         self,
@@ -199,14 +181,25 @@ class Reranker:
             pairs = PairEncoder.load(folder / "encoder").to(encoder.device)
         try:
             tensors = load_file(folder / WEIGHTS)
-            width = n_scorer_features(retrievers) + N_MATCH_FEATURES
-            dim = 0 if pairs is None else pairs.dim
-            network = ScoreNetwork(width, dim, width=tensors["second.bias"].shape[0])
+            network = score_network(retrievers, pairs is not None, tensors["second.bias"].shape[0])
             network.load_state_dict(tensors)
         except LOAD_ERRORS as error:
             raise RunError(f"{folder} is damaged: {error}; {again}") from error
         match = PairMatch.load(folder, encoder, n, pairs)
         return cls(retrievers, network.to(encoder.device), match, pairs)
+
+
+def score_network(retrievers: tuple[str, ...], has_pairs: bool, width: int = WIDTH) -> ScoreNetwork:
+    """Return an untrained network over the features of these retrievers."""
+    own = n_scorer_features(retrievers) + N_MATCH_FEATURES
+    if not has_pairs:
+        return ScoreNetwork(own, width=width)
+    return ScoreNetwork(own + PAIR_FEATURES, direct=own, width=width)
+
+
+def arranged(values: Tensor, valid: Tensor) -> Tensor:
+    """Arrange the values of the valid places of a shortlist as (B, n); 0 for none."""
+    return torch.zeros(valid.shape, device=values.device).masked_scatter(valid, values)
 
 
 def spread(values: Tensor, chosen: Shortlist, valid: Tensor) -> Tensor:

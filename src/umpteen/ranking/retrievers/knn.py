@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,7 +44,7 @@ class _VotingRetriever(Retriever):
         """Find the neighbours that vote; computed once for a request."""
         k = self.config.neighbours
         return queries.once(
-            f"{k} neighbours of {self.name}",
+            ("neighbours", self.name, k),
             lambda: self.nearest(queries, snapshot, k),
             snapshot=snapshot,
         )
@@ -57,7 +56,7 @@ class _VotingRetriever(Retriever):
         near, config = self.nearest_once(queries, snapshot), self.config
         device = queries.vectors.device
 
-        settings: dict[str, Any] = asdict(config)
+        settings: dict[str, Any] = vars(config)
 
         def compute() -> sp.csr_matrix | SparseRows | DeviceScores:
             examples, n = snapshot.examples, snapshot.n_labels
@@ -65,7 +64,7 @@ class _VotingRetriever(Retriever):
                 return examples.votes(near, n, **settings)
             return examples.votes_on(device, near, n, **settings)
 
-        return queries.once(f"votes of {self.name}, {config}", compute, snapshot=snapshot)
+        return queries.once(("votes", self.name, config), compute, snapshot=snapshot)
 
     def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
         """Propose the k labels with the most votes."""

@@ -104,7 +104,7 @@ class LexicalRetriever(Retriever):
         assert added is not None
         return queries.once(
             "scores of added labels",
-            lambda: added.product(queries.texts, self.raw_terms(queries)),
+            lambda: added.product(queries.texts, self.raw_terms(queries), self.terms(queries)),
             snapshot=snapshot,
         )
 

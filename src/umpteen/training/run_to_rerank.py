@@ -1,0 +1,103 @@
+"""A run with what its re-ranker is fitted to, and how it is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from umpteen.config.schema import RunConfig
+from umpteen.data.dataset import Dataset
+from umpteen.errors import ConfigError
+from umpteen.predictor import Predictor
+from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.storage import StoredEnsemble, load_ensemble
+from umpteen.ranking.variant_fitting import ValidationCandidates
+from umpteen.run_folder import RunFolder
+from umpteen.training.ensemble_validation import Judge, judge_of
+from umpteen.training.prepare import training_splits, with_configured_propensity
+from umpteen.training.rerank_pairs import PairOptions
+from umpteen.training.rerank_texts import Retrieved, retrieve
+
+
+@dataclass(frozen=True)
+class RerankOptions:
+    """What is fitted."""
+
+    kind: str = "features"
+    encoder: str | None = None
+    """Folder or name of the transformer, for ``cross-encoder``."""
+    candidates: int = 50
+    folds: int | None = None
+    """Models of folds, to train the network on their texts; 0 trains it on validation texts,
+    cross-fitted. By default 1, or 0 for a cross-encoder with enough validation texts."""
+    epochs: int | None = None
+    """Of the network, by default 5 to 40, fewer with more texts."""
+    pairs: PairOptions = PairOptions()
+    """How a cross-encoder is trained; its seed is that of the run."""
+    keep: str = "auto"
+    """``auto`` where validation shows a gain, ``always``, or ``never``."""
+
+
+@dataclass(frozen=True)
+class RunToRerank:
+    """A run with what its re-ranker is fitted to."""
+
+    folder: RunFolder
+    settings: RunConfig
+    dataset: Dataset
+    predictor: Predictor
+    stored: StoredEnsemble
+    model: EnsembleModel
+    """Without re-ranking."""
+    judge: Judge
+
+
+def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str) -> RunToRerank:
+    """Load a run and the texts that its ensemble was fitted on.
+
+    Raises:
+        ConfigError: If it has no ensemble, or too few validation texts.
+    """
+    dataset = training_splits(with_configured_propensity(data, settings), settings)
+    predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+    stored = load_ensemble(
+        folder.ensemble,
+        predictor.label_vectors,
+        model=folder.model("best").name,
+        again=f"umpteen fit-ensemble {folder.path} DATA",
+        encoder=predictor.encoder,
+    )
+    if stored is None:
+        raise ConfigError(
+            f"{folder.path} has no ensemble to re-rank; fit one with: umpteen fit-ensemble "
+            f"{folder.path} DATA"
+        )
+    model = without_reranking(stored.model)
+    stored = replace(stored, model=model, reranker=None)
+    predictor.use_ensemble(stored)
+    judge = judge_of(dataset, predictor.propensity or data.propensity)
+    least = settings.ensemble.min_queries
+    if judge is None or int((np.diff(judge.truth.indptr) > 0).sum()) < least:
+        raise ConfigError(
+            f"{folder.path} has too few validation texts to measure a gain of re-ranking; it "
+            f"takes {least} or more (validation.share, or a validation split)"
+        )
+    return RunToRerank(folder, settings, dataset, predictor, stored, model, judge)
+
+
+def without_reranking(model: EnsembleModel) -> EnsembleModel:
+    """Return the ensemble without a re-ranked variant."""
+    plain = tuple(variant for variant in model.variants if variant.reranking is None)
+    return replace(model, variants=plain)
+
+
+def validation_of(run: RunToRerank) -> tuple[ValidationCandidates, Retrieved]:
+    """Collect the candidates of the validation texts, as predictions get them."""
+    own = retrieve(run.predictor, run.stored, run.model, run.judge)
+    truth, n = run.judge.truth, len(run.judge.split)
+    data = ValidationCandidates(
+        own.found, own.positive, truth, run.judge.label_counts, run.model.propensity, run.judge,
+        own.text_scores, truth.nnz / max(1, n), run.settings.seed,
+    )  # fmt: skip
+    return data, own
