@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import ttest_1samp
 
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS, read_json
@@ -48,18 +48,18 @@ class Difference:
         return len(self.by_seed) >= 3 and len(signs) == 1 and self.p < 0.01
 
 
-def paired_p_value(differences: NDArray[Any]) -> float:
-    """Return the two-sided p-value that the mean of many paired differences is zero.
+def two_sided_p_value(differences: NDArray[Any]) -> float:
+    """Return the p-value of a paired t-test that the mean difference is zero.
 
     Example:
-        >>> paired_p_value(np.array([1.0, -1.0, 1.0, -1.0]))
+        >>> two_sided_p_value(np.array([1.0, -1.0, 1.0, -1.0]))
         1.0
     """
-    spread = float(np.std(differences, ddof=1)) if len(differences) > 1 else 0.0
-    mean = abs(float(np.mean(differences))) if len(differences) else 0.0
-    if spread == 0.0:
-        return 1.0 if mean == 0.0 else 0.0
-    return math.erfc(mean / spread * math.sqrt(len(differences) / 2))
+    if not np.any(differences):
+        return 1.0
+    if len(differences) < 2 or np.ptp(differences) == 0:
+        return 0.0  # the same difference everywhere leaves nothing to chance
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def differences(study: Study, out: str | Path, against: str) -> list[Difference]:
@@ -151,7 +151,7 @@ def _of_pairs(
             metric=metric,
             mean=float(each.mean()),
             by_seed=tuple(float(value) for value in each.mean(axis=1)),
-            p=paired_p_value(each.mean(axis=0)),
+            p=two_sided_p_value(each.mean(axis=0)),
         )
 
 

@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
-from umpteen.data.tokens import TokenStore
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
+from umpteen.training.encode_on_ranks import TokenPart
 from umpteen.training.prepare import Prepared
-from umpteen.types import Ragged
 
 LABELS_AT_ONCE = 1 << 16
 TEXTS_AT_ONCE = 1 << 20
 DEVIATION = 0.02
 BIAS = 4.0
 """Length of the head's first bias: about that of the encoders' vectors, so neither drowns."""
-
-
-@dataclass(frozen=True)
-class TextsBetween:
-    """The texts start .. stop - 1 of a token store."""
-
-    tokens: TokenStore
-    start: int
-    stop: int
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(N,) tokens of each text."""
-        return self.tokens.lengths[self.start : self.stop]
-
-    def take(self, rows: np.ndarray) -> Ragged:
-        """Return the tokens of some texts, counted from the start."""
-        return self.tokens.take(rows + self.start)
-
-    def __len__(self) -> int:
-        return self.stop - self.start
 
 
 def init_from_texts_(
@@ -63,7 +39,7 @@ def init_from_texts_(
     # In chunks: the float32 vectors of all labels would take more than the table itself.
     for start in range(own.start, own.stop, TEXTS_AT_ONCE):
         stop = min(start + TEXTS_AT_ONCE, own.stop)
-        texts = TextsBetween(data.labels, start, stop)
+        texts = TokenPart(data.labels, start, stop)
         vectors = encode_texts(model, texts, model.classifier, precision=precision)
         table = model.label_vectors.data[start - own.start : stop - own.start]
         table.copy_(torch.nn.functional.normalize(vectors, dim=1))

@@ -64,7 +64,7 @@ class LabelColumnsTable(ABC):
         """How the labels are read, in words."""
 
     @abstractmethod
-    def held(self, record: Record, number: int) -> list[Any]:
+    def labels_of(self, record: Record, number: int) -> list[Any]:
         """Return the labels of a row."""
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[NumberedRow]:
@@ -79,7 +79,7 @@ class LabelColumnsTable(ABC):
         others = [name for name in columns or self.columns if name != LABELS]
         for number, record in self._table.rows([*others, *self.names]):
             kept = {name: record[name] for name in others if name in record}
-            yield number, {**kept, LABELS: self.held(record, number)}
+            yield number, {**kept, LABELS: self.labels_of(record, number)}
 
     def first_rows(self) -> Iterator[Record]:
         """Yield the rows from the first on; to be called instead of ``rows``."""
@@ -94,7 +94,7 @@ class LabelCellsTable(LabelColumnsTable):
         """How the labels are read, in words."""
         return f"labels from {len(self.names)} columns, one in a cell ({_some(self.names)})"
 
-    def held(self, record: Record, number: int) -> list[Any]:
+    def labels_of(self, record: Record, number: int) -> list[Any]:
         """Return the cells that are not empty."""
         return [value for name in self.names for value in label_values(record.get(name), None)]
 
@@ -107,7 +107,7 @@ class IndicatorTable(LabelColumnsTable):
         """How the labels are read, in words."""
         return f"labels from {len(self.names)} columns of 0 and 1 ({_some(self.names)})"
 
-    def held(self, record: Record, number: int) -> list[Any]:
+    def labels_of(self, record: Record, number: int) -> list[Any]:
         """Return the columns that hold 1.
 
         Raises:
