@@ -1,15 +1,18 @@
-# umpteen serve on a CPU: docker build -t umpteen . && docker run -p 8000:8000 -v $PWD/run:/run/model:ro umpteen
-# --build-arg TORCH_INDEX=ADDRESS: an index with CPU builds of torch; without it the image has CUDA and is gigabytes larger.
-FROM python:3.12-slim AS build
-ARG TORCH_INDEX=
+# umpteen serve on a CPU:
+#   docker build -t umpteen --build-arg TORCH_INDEX=ADDRESS .
+#   docker run -p 8000:8000 -v $PWD/run:/run/model:ro umpteen
+# ADDRESS: an index with CPU builds of torch. Only files whose hashes are in the lock are installed.
+FROM python:3.11-slim AS build
+ARG TORCH_INDEX
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml requirements-serve.lock README.md LICENSE ./
 COPY src src
 RUN python -m venv /opt/umpteen \
- && /opt/umpteen/bin/pip install --no-cache-dir -c constraints.txt \
-    ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} '.[serve]'
+ && /opt/umpteen/bin/pip install --no-cache-dir --require-hashes -r requirements-serve.lock \
+    --extra-index-url "${TORCH_INDEX:?give --build-arg TORCH_INDEX=ADDRESS, an index with CPU builds of torch}" \
+ && /opt/umpteen/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
 
-FROM python:3.12-slim
+FROM python:3.11-slim
 RUN useradd --system --uid 10001 --no-create-home umpteen
 COPY --from=build /opt/umpteen /opt/umpteen
 ENV PATH=/opt/umpteen/bin:$PATH PYTHONDONTWRITEBYTECODE=1 HOME=/tmp

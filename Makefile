@@ -6,6 +6,9 @@ PYTHON ?= python3
 # Build tools come from the environment itself, so that nothing looser than the constraints is
 # fetched while building.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet --no-build-isolation -c constraints.txt
+# LOCKED=1 make ...: only files whose hashes are in requirements.lock (see its first lines).
+LOCK := $(if $(LOCKED),requirements.lock)
+install = $(if $(LOCKED),$(BIN)/pip install --quiet --require-hashes -r $(LOCK) && $(PIP) --no-deps -e .,$(PIP) -e '.[$(1)]')
 
 .PHONY: demo test check fix bench docs install-demo install-dev wheel lock sbom clean
 
@@ -13,7 +16,7 @@ demo: install-demo
 	$(BIN)/umpteen demo --out demo-run
 
 test: install-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: install-dev
 	$(BIN)/ruff check .
@@ -39,12 +42,13 @@ docs: install-dev $(VENV)/docs-installed
 wheel: install-dev
 	$(BIN)/python -m build --wheel --no-isolation
 
-# What pip takes for the constraints, with the SHA-256 of each file. "===": no local builds.
+# What pip takes for the constraints, with the SHA-256 of each file: for tests and documents, and
+# for the container with what builds the package. Needs an index with CPU builds of torch.
 lock: install-dev
-	sed 's/==/===/' constraints.txt > $(VENV)/exact.txt
-	$(PIP) -c $(VENV)/exact.txt --dry-run --ignore-installed --report $(VENV)/lock-report.json '.[dev,docs]'
-	$(BIN)/python tools/lock.py $(VENV)/lock-report.json > requirements.lock.new
-	mv requirements.lock.new requirements.lock
+	$(PIP) --dry-run --ignore-installed --report $(VENV)/lock.json '.[dev,docs]'
+	$(PIP) --dry-run --ignore-installed --report $(VENV)/lock-serve.json '.[serve]' setuptools
+	$(BIN)/python tools/lock.py $(VENV)/lock.json requirements.lock
+	$(BIN)/python tools/lock.py $(VENV)/lock-serve.json requirements-serve.lock
 
 sbom: install-dev
 	$(BIN)/python tools/sbom.py > sbom.json
@@ -56,20 +60,18 @@ install-dev: $(VENV)/dev-installed
 $(VENV)/bin/pip:
 	@echo "Installing into $(VENV). torch is large: the first time takes some minutes, in silence." >&2
 	$(PYTHON) -m venv $(VENV)
-	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -c constraints.txt setuptools wheel
+	$(if $(LOCKED),,PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/pip install --quiet -c constraints.txt setuptools wheel)
 
-$(VENV)/demo-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(PIP) -e '.[demo]'
+$(VENV)/demo-installed: pyproject.toml constraints.txt $(LOCK) | $(VENV)/bin/pip
+	$(call install,demo)
 	touch $@
 
-# LOCKED=1 make ...: only files whose hashes are in requirements.lock (Linux, x86_64).
-$(VENV)/dev-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(if $(LOCKED),$(BIN)/pip install --quiet --require-hashes -r requirements.lock)
-	$(PIP) -e '.[dev]'
+$(VENV)/dev-installed: pyproject.toml constraints.txt $(LOCK) | $(VENV)/bin/pip
+	$(call install,dev)
 	touch $@ $(VENV)/demo-installed
 
-$(VENV)/docs-installed: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(PIP) -e '.[docs]'
+$(VENV)/docs-installed: pyproject.toml constraints.txt $(LOCK) | $(VENV)/bin/pip
+	$(call install,docs)
 	touch $@
 
 clean:

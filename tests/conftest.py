@@ -3,6 +3,7 @@
 Every test also gets a cache folder of its own, so that nothing is read from or left in the user's.
 """
 
+import gc
 import itertools
 import os
 from pathlib import Path
@@ -49,6 +50,11 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("processes"):
                 item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_collection_finish():
+    """Leave modules and tests out of garbage collections, which would visit millions of objects."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

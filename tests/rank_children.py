@@ -1,31 +1,18 @@
-"""Jobs of several ranks for tests: one process forks a job, and the job one process per rank.
+"""Jobs of several ranks for tests: ``forks`` forks a job, and the job one process per rank.
 
-``on_ranks`` starts this file as a script, once, and sends it a JSON job per line. It has imported
-torch, with what torch puts off until there is something to differentiate or to optimize, and never
-used it: each rank is a real process that costs no import of its own.
+Each rank is a real process that costs no import of its own.
 """
 
 import contextlib
-import functools
 import importlib.util
 import json
 import os
 import random
 import signal
 import socket
-import subprocess
-import sys
-import traceback
 from pathlib import Path
 
-HERE = Path(__file__).parent
-IMPORTS = (
-    "torch._dynamo",
-    "torch.fx.experimental.symbolic_shapes",
-    "pytest",
-    "umpteen.training.run",
-)
-"""Done once, for every rank."""
+from forks import code_of, fork, forked
 
 
 def on_ranks(
@@ -37,33 +24,10 @@ def on_ranks(
     the rank; SIGALRM ends those that are not done after ``seconds``. Modules that ranks would
     ``imports`` anyway can be named, so that it is done once.
     """
-    job = {
-        "work": [str(file), function, int(world), str(folder), float(patience), int(seconds)],
-        "environment": {**os.environ, "OMP_NUM_THREADS": "1"},
-        "imports": list(imports),
-    }
-    parent = _parent()
-    parent.stdin.write(json.dumps(job) + "\n")
-    parent.stdin.flush()
-    code = json.loads(parent.stdout.readline())
+    work = [str(file), function, int(world), str(folder), float(patience), int(seconds)]
+    code = fork(__file__, "one_job", work, imports=imports).wait()
     assert code == 0, (code, said(folder))
     return json.loads((Path(folder) / "codes.json").read_text())
-
-
-@functools.cache
-def _parent() -> subprocess.Popen:
-    """The process that starts jobs; it ends with this one, as its stdin does."""
-    import umpteen
-
-    source = str(Path(umpteen.__file__).parent.parent)
-    path = os.pathsep.join([source, str(HERE), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, __file__],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def said(folder) -> str:
@@ -86,26 +50,6 @@ def speak_to(file) -> None:
     os.dup2(out, 2)
 
 
-def forked(work, *given) -> int:
-    """The id of a process that calls a function and ends with code 0, or 1 if it raises."""
-    process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        work(*given)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def code_of(process) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-
 def one_rank(work, rank, world, port, folder, patience, seconds) -> None:
     import torch
 
@@ -125,11 +69,9 @@ def one_rank(work, rank, world, port, folder, patience, seconds) -> None:
     ranks.close()
 
 
-def one_job(work, environment) -> None:
+def one_job(work) -> None:
     file, function, world, folder, patience, seconds = work
     speak_to(Path(folder) / "job.said")
-    os.environ.clear()
-    os.environ.update(environment)
     spec = importlib.util.spec_from_file_location("rank_work", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)  # its imports, once for every rank
@@ -137,19 +79,3 @@ def one_job(work, environment) -> None:
     processes = [forked(one_rank, getattr(module, function), rank, *given) for rank in range(world)]
     codes = [code_of(process) for process in processes]
     (Path(folder) / "codes.json").write_text(json.dumps(codes))
-
-
-def main() -> None:
-    """Do jobs until stdin ends."""
-    for name in IMPORTS:
-        importlib.import_module(name)
-    os.fsync = os.fstat  # nobody cuts the power here, and files need not be waited for
-    for line in sys.stdin:
-        job = json.loads(line)
-        for name in job["imports"]:
-            importlib.import_module(name)
-        print(code_of(forked(one_job, job["work"], job["environment"])), flush=True)
-
-
-if __name__ == "__main__":
-    main()

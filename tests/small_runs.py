@@ -22,6 +22,10 @@ SETTINGS = (
 )
 
 
+SHARD = "shard-00001-of-00001.safetensors"
+"""The tensors of a checkpoint that one rank wrote."""
+
+
 def fit(data, out, *changes, **options):
     """Train with the small settings and the given changes."""
     from umpteen.training.run import train

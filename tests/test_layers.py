@@ -21,7 +21,7 @@ LAYERS = (
     {"ranking"},
     {
         "arrow_predictions", "client", "evaluation", "hub", "label_indexes", "model_card",
-        "per_label", "prediction_records", "predictor", "predictor_changes", "predictor_state",
+        "per_label", "prediction_records", "predictor", "predictor_changes",
         "run_files",
         "run_folder", "scoring", "suggestions", "judgements", "teachers",
     },
@@ -35,14 +35,14 @@ WITHIN_A_LAYER = {
     ("study", "report"), ("cli", "serving"), ("__main__", "cli"),
     ("evaluation", "predictor"), ("evaluation", "scoring"), ("label_indexes", "run_folder"),
     ("predictor", "label_indexes"), ("predictor", "run_folder"), ("predictor", "run_files"),
-    ("predictor", "predictor_state"), ("predictor_state", "run_files"),
+    ("predictor_changes", "run_files"),
     ("run_files", "run_folder"),
     ("evaluation", "per_label"), ("prediction_records", "predictor"),
     ("judgements", "predictor"), ("judgements", "teachers"),
     ("suggestions", "predictor"), ("arrow_predictions", "predictor"),
     ("arrow_predictions", "run_files"),
     ("hub", "model_card"), ("hub", "run_folder"), ("model_card", "run_folder"),
-    ("predictor", "hub"), ("predictor", "predictor_changes"), ("predictor_changes", "hub"),
+    ("predictor", "predictor_changes"), ("predictor_changes", "hub"),
 }  # fmt: skip
 """Importer and imported, where both are of one layer above the first."""
 FILES = sorted(path for path in ROOT.rglob("*.py"))

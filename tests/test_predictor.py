@@ -11,8 +11,7 @@ from small_runs import fit, stop_at
 import umpteen
 from umpteen.errors import ConfigError, DataError, LabelMismatch, RunError, UmpteenError
 from umpteen.ranking import ranker
-from umpteen.ranking.queries import Queries
-from umpteen.ranking.query_stream import QueryStream
+from umpteen.ranking.queries import Queries, QueryStream
 
 TEXTS = ["about red apple quite", "old river", "", "ünïcödé 日本 🎉", "blue " * 100]
 

@@ -8,7 +8,7 @@ import pytest
 
 import umpteen
 from umpteen.errors import ConfigError, DataError
-from umpteen.ranking.evidence import EMPTY, UNKNOWN
+from umpteen.ranking.adjustments import EMPTY, UNKNOWN
 from umpteen.store import NewLabel
 
 NOVEL = "quite another lantern text"

@@ -1,16 +1,15 @@
 """Tables of parts: rows of umpteen, and rows of installed packages through entry points."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from forks import fork, run_command
 from small_runs import SETTINGS
 
 from umpteen.cli import main
@@ -168,28 +167,23 @@ MAY_SKIP = {"contracts/test_encoders.py", "compute/streaming/test_label_blocks.p
 """Laws of encoders with a plan, and of devices that this machine may lack."""
 
 
-def in_site(site, *command, **options):
-    path = os.pathsep.join([str(site), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
+def run_contracts(site, *arguments):
+    """Run pytest with an installed package, in a process of its own."""
+    sys.path.insert(0, site)
+    sys.exit(pytest.main([*arguments]))
 
 
 @pytest.mark.slow
 def test_parts_of_another_package_keep_the_contracts(site, tmp_path):
     """A loss, a metric, an index and an encoder written from the guide pass unchanged."""
-    report = tmp_path / "report.xml"
-    done = in_site(
-        site, "-m", "pytest", *(ROOT / "tests" / file for file in CONTRACTS),
-        "-k", " or ".join(dict.fromkeys(CONTRACTS.values())), "-q", "-p", "no:cacheprovider",
-        "-p", "no:xdist", f"--junitxml={report}", cwd=ROOT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
+    report, said = tmp_path / "report.xml", tmp_path / "said.txt"
+    with said.open("w") as out:
+        code = fork(
+            __file__, "run_contracts", str(site), *(f"{ROOT}/tests/{file}" for file in CONTRACTS),
+            "-k", " or ".join(dict.fromkeys(CONTRACTS.values())), "-q", "-p", "no:cacheprovider",
+            "-p", "no:xdist", f"--rootdir={ROOT}", f"--junitxml={report}", out=out.fileno(),
+        ).wait()  # fmt: skip
+    assert code == 0, said.read_text()[-3000:]
     cases = ElementTree.parse(report).getroot().findall(".//testcase")
     for file, name in CONTRACTS.items():
         module = "tests." + file.removesuffix(".py").replace("/", ".")
@@ -220,7 +214,8 @@ def test_commands_take_parts_of_another_package(installed, tiny_data_folder, tmp
     line = json.loads(call("predict", run, "-k", "3", "--explain", input="red apple\n").stdout)
     assert "shared_words" in line["labels"][0]["scores"]
     # Without the package the run is refused with a sentence.
-    alone = in_site(tmp_path, "-m", "umpteen", "predict", run, input="red apple\n")
-    assert alone.returncode == 1
-    assert "unknown encoder 'plain_mean'" in alone.stderr
-    assert "Traceback" not in alone.stderr
+    (tmp_path / "texts.txt").write_text("red apple\n")
+    code, printed = run_command("predict", run, tmp_path / "texts.txt", file=tmp_path / "said.txt")
+    assert code == 1
+    assert "unknown encoder 'plain_mean'" in printed
+    assert "Traceback" not in printed

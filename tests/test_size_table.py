@@ -53,9 +53,7 @@ def test_lines_packages_and_edges_are_those_of_the_files():
 ROOT = Path(__file__).parent.parent
 LONG_FUNCTIONS = {"compute/kernels/row_kernel.py:_update"}
 """Kernels: Triton compiles a function as a whole."""
-LONG_FILES = {"data/sources/everyday_terms.py"}
-"""Data."""
-MAX_FILE_LINES = 450
+MAX_FILE_LINES = 400
 
 
 def test_functions_and_files_are_short():
@@ -67,5 +65,5 @@ def test_functions_and_files_are_short():
     size = size_table.measure(files, "umpteen")
     long = {each.place: each.lines for each in size.functions if each.lines > size_table.MAX_LINES}
     assert set(long) == LONG_FUNCTIONS, long
-    assert {name for name, lines in size.files.items() if lines > MAX_FILE_LINES} == LONG_FILES
+    assert not [name for name, lines in size.files.items() if lines > MAX_FILE_LINES]
     assert not [each for each in size.functions if each.complexity > size_table.MAX_COMPLEXITY]

@@ -1,17 +1,16 @@
 """The scikit-learn estimator: its checks, forms of labels, pipelines, searches and dumps."""
 
 import copy
+import json
 import pickle
-import subprocess
-import sys
 from functools import partial
 
+import forks
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import skops.io
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -35,16 +34,14 @@ SETTINGS = {
     "ensemble.min_queries": 5,
     "ensemble.seconds": 1.0,
 }
-IN_ANOTHER_PROCESS = """
-import json, sys, joblib
-from pathlib import Path
-model, texts = joblib.load(sys.argv[1])
-print(json.dumps(model.predict_proba(texts).tolist()))
-"""
+
+
+QUICK = SETTINGS | {"ensemble.lexical": False, "ensemble.seconds": 0.1}
 
 
 def make(**options):
-    return UmpteenClassifier(settings=SETTINGS, **{"epochs": 4, "random_state": 0, **options})
+    given = {"settings": SETTINGS, "epochs": 4, "random_state": 0, **options}
+    return UmpteenClassifier(**given)
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +179,7 @@ def test_one_label_for_each_text_is_a_classification(texts):
     assert decision.shape == (60,)
     np.testing.assert_array_equal(model.classes_[(decision > 0).astype(int)], model.predict(texts))
     assert model.score(texts, y) == pytest.approx((model.predict(texts) == y).mean())
-    scores = cross_val_score(make(epochs=1), texts, y, cv=2)
+    scores = cross_val_score(make(epochs=1, settings=QUICK), texts, y, cv=2)
     assert scores.shape == (2,)
 
 
@@ -199,12 +196,18 @@ def test_many_labels_give_sparse_scores(fitted, texts):
     assert sp.issparse(few.predict(texts))
 
 
+def in_skops():
+    import skops.io  # takes a second, so where it is used
+
+    return skops.io
+
+
 @pytest.mark.parametrize(
     ("dump", "load"),
     [
         (pickle.dumps, pickle.loads),
         (copy.deepcopy, lambda model: model),
-        (skops.io.dumps, lambda data: skops.io.loads(data, trusted=TRUSTED)),
+        (lambda model: in_skops().dumps(model), lambda data: in_skops().loads(data, TRUSTED)),
     ],
 )
 def test_a_dumped_estimator_predicts_the_same(dump, load, fitted, texts):
@@ -218,17 +221,25 @@ TRUSTED = ["umpteen.sklearn.classifier.UmpteenClassifier"]
 
 
 def test_skops_finds_nothing_else_to_trust(fitted):
-    assert skops.io.get_untrusted_types(data=skops.io.dumps(fitted)) == TRUSTED
+    skops = in_skops()
+    assert skops.get_untrusted_types(data=skops.dumps(fitted)) == TRUSTED
+
+
+def print_probabilities(file):
+    """Called in another process."""
+    model, texts = joblib.load(file)
+    print(json.dumps(model.predict_proba(texts).tolist()))
 
 
 @pytest.mark.slow
 def test_joblib_brings_an_estimator_to_another_process(fitted, texts, tmp_path):
     joblib.dump((make_pipeline(fitted), texts[:4]), tmp_path / "model.joblib")
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ANOTHER_PROCESS, tmp_path / "model.joblib"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    np.testing.assert_allclose(eval(done.stdout), fitted.predict_proba(texts[:4]), atol=1e-6)
+    said = tmp_path / "said.txt"
+    code, printed = forks.run(
+        __file__, "print_probabilities", str(tmp_path / "model.joblib"), file=said
+    )
+    assert code == 0, printed
+    np.testing.assert_allclose(json.loads(printed), fitted.predict_proba(texts[:4]), atol=1e-6)
 
 
 def test_an_unfitted_estimator_can_be_dumped(texts):
@@ -244,7 +255,7 @@ def test_an_unfitted_estimator_can_be_dumped(texts):
 
 @pytest.mark.slow
 def test_pipelines_searches_and_cross_validation_work(texts, indicator):
-    pipe = make_pipeline(FunctionTransformer(lowered), make(epochs=1))
+    pipe = make_pipeline(FunctionTransformer(lowered), make(epochs=1, settings=QUICK))
     search = GridSearchCV(
         pipe,
         {"umpteenclassifier__threshold": [0.05, 0.9]},
@@ -257,7 +268,7 @@ def test_pipelines_searches_and_cross_validation_work(texts, indicator):
     assert {"mean_test_P@1", "mean_test_PSP@3", "mean_test_nDCG@3"} <= set(search.cv_results_)
     scores = cross_val_score(pipe, texts, indicator, cv=KFold(2), error_score="raise")
     assert ((scores >= 0) & (scores <= 1)).all()
-    found = cross_val_predict(make(epochs=1), np.array(texts), indicator, cv=2)
+    found = cross_val_predict(make(epochs=1, settings=QUICK), np.array(texts), indicator, cv=2)
     assert found.shape == indicator.shape
 
 
@@ -328,9 +339,9 @@ def test_wrong_values_are_sentences(X, y, sentence):
 
 def test_label_texts_are_read(texts, indicator, tiny_data):
     names = tiny_data.labels.titles
-    model = make(label_texts=names, epochs=1).fit(texts, indicator)
+    model = make(label_texts=names, epochs=1, settings=QUICK).fit(texts, indicator)
     assert model.model_.labels.texts[3] == names[3]
-    by_label = make(label_texts={3: "three"}, epochs=1).fit(texts, indicator)
+    by_label = make(label_texts={3: "three"}, epochs=1, settings=QUICK).fit(texts, indicator)
     assert by_label.model_.labels.texts[3] == "three"
     assert by_label.model_.labels.texts[4] == "4"
     with pytest.raises(DataError, match="2 label texts for 40 labels"):

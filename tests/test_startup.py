@@ -39,12 +39,11 @@ def test_help_imports_nothing_heavy(arguments):
 
 
 def test_help_lists_every_command():
-    from umpteen.cli import COMMANDS, SUMMARIES
+    from umpteen.cli import COMMANDS
 
     done = subprocess.run(
         [sys.executable, "-c", CALL, "--help"], capture_output=True, text=True, check=True
     )
-    assert sorted(COMMANDS) == sorted(SUMMARIES)
-    for name, summary in SUMMARIES.items():
+    for name, summary in COMMANDS.items():
         assert f"\n  {name} " in done.stdout
         assert summary in " ".join(done.stdout.split())

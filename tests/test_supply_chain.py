@@ -16,6 +16,23 @@ ROOT = Path(__file__).parents[1]
 LINE = re.compile(r"([A-Za-z0-9._-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")
 
 
+LOCKS = {
+    "requirements.lock": {
+        "extras": "dev,docs",
+        "least": 100,
+        "has": ("torch", "numpy", "click", "pytest", "fastapi", "triton"),
+        "lacks": (),
+    },
+    # The container: what builds the package, and nothing of tests or training.
+    "requirements-serve.lock": {
+        "extras": "serve",
+        "least": 20,
+        "has": ("torch", "numpy", "click", "fastapi", "setuptools"),
+        "lacks": ("pytest", "transformers", "triton"),
+    },
+}
+
+
 def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -27,30 +44,38 @@ def pinned(text, pattern):
     return {normal(match[1]): match[2] for match in found}
 
 
-def test_every_locked_package_has_a_hash_and_the_tested_version():
-    locked = pinned((ROOT / "requirements.lock").read_text("utf-8"), LINE)
+@pytest.mark.parametrize(("lock", "some"), LOCKS.items())
+def test_every_locked_package_has_a_hash_and_the_tested_version(lock, some):
+    locked = pinned((ROOT / lock).read_text("utf-8"), LINE)
     constraints = pinned(
         (ROOT / "constraints.txt").read_text("utf-8"), re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
     )
-    assert len(locked) > 50
-    assert {"torch", "numpy", "click", "pytest", "fastapi"} <= set(locked)
-    # What torch brings for CUDA has no pin: an install for the CPU is without it.
-    own = {n: v for n, v in locked.items() if not n.startswith(("nvidia-", "cuda-"))}
+    assert set(some["has"]) <= set(locked)
+    assert not set(some["lacks"]) & set(locked)
+    assert not [name for name in locked if name.startswith(("nvidia-", "cuda-"))]
+    assert locked["torch"].endswith("+cpu")
+    own = {name: version.removesuffix("+cpu") for name, version in locked.items()}
     differing = {n: (v, constraints.get(n)) for n, v in own.items() if constraints.get(n) != v}
     assert not differing, "run make lock, or pin these in constraints.txt"
 
 
-def test_the_lock_has_all_that_the_extras_of_its_install_need():
-    """`make lock` installs [dev,docs]; what these and their packages require must be in it."""
+def test_both_locks_take_the_same_files():
+    lines = [set((ROOT / lock).read_text("utf-8").splitlines()) for lock in LOCKS]
+    assert lines[1] < lines[0], "run make lock"
+
+
+@pytest.mark.parametrize(("lock", "some"), LOCKS.items())
+def test_the_lock_has_all_that_the_extras_of_its_install_need(lock, some):
+    """What the extras that `make lock` installs and their packages require must be in it."""
     from packaging.requirements import Requirement
 
-    locked = pinned((ROOT / "requirements.lock").read_text("utf-8"), LINE)
+    locked = pinned((ROOT / lock).read_text("utf-8"), LINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     installed = {normal(each.name): each for each in distributions()}
     here = {"sys_platform": "linux", "platform_system": "Linux", "python_version": "3.11"}
     todo = [(Requirement(line), ("",)) for line in project["dependencies"]]
-    todo += [(Requirement("umpteen[dev,docs]"), ("",))]
+    todo += [(Requirement(f"umpteen[{some['extras']}]"), ("",))]
     seen, missing = set(), set()
     while todo:
         wanted, given = todo.pop()
@@ -69,12 +94,25 @@ def test_the_lock_has_all_that_the_extras_of_its_install_need():
         elif name in installed:
             lines = installed[name].requires or ()
             todo += [(Requirement(line), ("", *asked)) for line in lines]
-    assert len(seen) > 100
+    assert len(seen) > some["least"]
     assert not missing, "run make lock"
 
 
-def test_the_lock_names_no_place_to_download_from():
-    assert "://" not in (ROOT / "requirements.lock").read_text("utf-8")
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_names_no_place_to_download_from(lock):
+    assert "://" not in (ROOT / lock).read_text("utf-8")
+
+
+def test_continuous_integration_installs_from_the_lock():
+    assert "LOCKED=1 make test" in (ROOT / ".ci" / "run").read_text("utf-8")
+    for target in ("demo", "dev", "docs"):
+        command = ["make", "-n", "-B", f".venv/{target}-installed", "LOCKED=1"]
+        lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        installs = [part for part in re.split("&&|\n", lines) if "/pip install" in part]
+        assert ["--require-hashes" in part for part in installs] == [True, False]
+        assert "-r requirements.lock" in installs[0]
+        assert "--no-deps" in installs[1]
+        assert "--no-build-isolation" in installs[1]
 
 
 def test_the_lock_is_made_of_a_report_of_pip():
@@ -88,6 +126,8 @@ def test_the_lock_is_made_of_a_report_of_pip():
     assert lock_lines(report) == [f"{n}==1.0 --hash=sha256:{'ab' * 32}" for n in ("A", "b")]
     with pytest.raises(ValueError, match="c 1.0 comes without a SHA-256"):
         lock_lines({"install": [item("c", archive_info={})]})
+    with pytest.raises(ValueError, match="torch 1.0, which is not the CPU build"):
+        lock_lines({"install": [item("torch", **hashed)]})
 
 
 @pytest.fixture(scope="module")

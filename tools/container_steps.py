@@ -2,11 +2,12 @@
 
     python tools/container_steps.py RUN [--packages SITE_PACKAGES]
 
-The build stage's COPY and RUN lines are executed in a temporary folder in the place of ``/``. With
-``--packages`` dependencies come from an existing environment and only umpteen itself is built and
-installed, which needs no index. The ENTRYPOINT is then started on a free port, as the user of the
-image where this program runs as root and others may run its Python, with a run folder without
-write permission, and the HEALTHCHECK is run until it succeeds. The base image is left out.
+The build stage's COPY and RUN lines are executed in a temporary folder in the place of ``/``, with
+the address in ``TORCH_INDEX``. With ``--packages`` dependencies come from an existing environment
+and only umpteen itself is built and installed, which needs no index. The ENTRYPOINT is then started
+on a free port, as the user of the image where this program runs as root and others may run its
+Python, with a run folder without write permission, and the HEALTHCHECK is run until it succeeds.
+The base image is left out.
 """
 
 from __future__ import annotations
@@ -58,12 +59,7 @@ def build(stage: list[tuple[str, str]], place: Path, packages: Path | None) -> N
     folder = place
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if packages is not None:
-        environment |= {
-            "PYTHONPATH": str(packages),
-            "PIP_NO_DEPS": "1",
-            "PIP_NO_INDEX": "1",
-            "PIP_NO_BUILD_ISOLATION": "0",  # pip reads it as: no isolation
-        }
+        environment |= {"PYTHONPATH": str(packages), "PIP_NO_INDEX": "1"}
     for name, argument in stage:
         if name == "WORKDIR":
             folder = place / argument.lstrip("/")
@@ -76,7 +72,9 @@ def build(stage: list[tuple[str, str]], place: Path, packages: Path | None) -> N
                 copy(ROOT / source, copied)
         elif name == "RUN":
             (place / "opt").mkdir(exist_ok=True)
-            command = argument.replace("/opt/", f"{place}/opt/")
+            parts = argument.replace("/opt/", f"{place}/opt/").split(" && ")
+            locked = [part for part in parts if "--require-hashes" in part and packages]
+            command = " && ".join(part for part in parts if part not in locked)
             subprocess.run(["sh", "-ec", command], cwd=folder, env=environment, check=True)
 
 

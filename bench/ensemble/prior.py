@@ -33,7 +33,7 @@ from umpteen.ranking.unseen_labels import UnseenWeights, text_feature_owners
 from umpteen.ranking.variant_fitting import positives_of
 from umpteen.run_folder import RunFolder
 from umpteen.training.ensemble_validation import Judge, collect
-from umpteen.training.fit_ensemble import with_retrievers
+from umpteen.training.fit_retrievers import with_retrievers
 from umpteen.training.fit_time import FitTime
 from umpteen.training.run import train
 from umpteen.types import TopK

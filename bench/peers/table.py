@@ -62,7 +62,7 @@ def call(python: str, script: str, *arguments: str) -> None:
 
 def scored(out: Path, data, threshold: float | None) -> dict[str, float]:
     """Score what a peer left; micro-F1 only of peers that assign sets of labels."""
-    from umpteen.metrics.threshold import micro_f1
+    from umpteen.ranking.thresholds import f1_scores
     from umpteen.scoring import drop_filtered, score
     from umpteen.types import TopK
 
@@ -80,8 +80,8 @@ def scored(out: Path, data, threshold: float | None) -> dict[str, float]:
         return {**report.values, "micro-F1": float("nan")}
     test = data.splits["test"]
     kept = drop_filtered(top, test.filters, len(data.labels))
-    sets = micro_f1(kept, test.filtered_targets(), threshold)
-    return {**report.values, "micro-F1": 100 * sets}
+    sets = f1_scores(kept, test.filtered_targets(), threshold)
+    return {**report.values, "micro-F1": sets["micro_f1"]}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

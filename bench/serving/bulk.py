@@ -97,7 +97,7 @@ def equal(one: Path, other: Path) -> bool:
 
 
 def main(given: argparse.Namespace) -> None:
-    about = {"rows": given.rows, "head": given.head, **facts("cpu")}
+    about = {"texts": given.rows, "head": given.head, **facts("cpu")}
     print_facts(about)
     asked = {"k": 10, "head": given.head}
     try:

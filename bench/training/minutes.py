@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -30,7 +31,6 @@ KINDS = {"documents": (560, 8000, 40), "texts": (500_000, 6, 1000)}
 """Texts, words of each, labels."""
 VOCABULARY = 30_000
 LABEL_WORDS = 12
-EARLY_ENDS = ("Stopped early", "Slower than measured", "Ended early")
 
 
 def write_texts(path: Path, n: int, words: int, labels: int, *, seed: int = 0) -> None:
@@ -79,9 +79,7 @@ def measured(data: Path, minutes: float, settings: list[str], folder: Path) -> d
     print(done.stderr, file=sys.stderr)
     done.check_returncode()
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    ends = [
-        line.strip() for line in done.stderr.splitlines() if line.strip().startswith(EARLY_ENDS)
-    ]
+    ends = re.findall(r"Ended early: (.*)", done.stderr)
     return {
         "data": data.stem,
         "minutes": minutes,

@@ -105,13 +105,6 @@ def plan_parts(
 ) -> list[Part]:
     """Write the manifest of an output folder, or check the one that is there.
 
-    Args:
-        run: The run folder.
-        inputs: Parquet files, or folders of them.
-        out: The folder of the predictions.
-        options: Of ``ArrowPredictor``.
-        rows_per_part: Rows of a part, at least one row group.
-
     Returns:
         All parts; those whose file is there are done.
 
@@ -148,16 +141,7 @@ def plan_parts(
 
 
 def predict_part(predictor: ArrowPredictor, part: Part, out: str | Path) -> int:
-    """Write the predictions of a part; the file is there whole or not at all.
-
-    Args:
-        predictor: The model.
-        part: What to predict.
-        out: The folder of the predictions.
-
-    Returns:
-        The rows written.
-    """
+    """Write the predictions of a part; the file is there whole or not at all."""
     pa = require("pyarrow", extra="parquet")
     parquet = require("pyarrow.parquet", extra="parquet")
     path, writer, rows = Path(out) / part.name, None, 0

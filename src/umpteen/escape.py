@@ -20,9 +20,6 @@ def escape_controls(text: str, *, keep: str = "") -> str:
         text: Any text, such as a label's.
         keep: Characters to leave as they are.
 
-    Returns:
-        The text in one line, unless line breaks are kept.
-
     Example:
         >>> escape_controls("a\x1b[31m\nb\u202e")
         'a\\x1b[31m\\nb\\u202e'
@@ -41,11 +38,6 @@ def to_json_text(
     value: Any, *, indent: int | None = None, default: Callable[[Any], Any] | None = None
 ) -> str:
     r"""Return JSON that is read as the same value, without characters a terminal acts on.
-
-    Args:
-        value: JSON values.
-        indent: Blanks before inner lines; one line where it is left out.
-        default: Makes a JSON value of anything else.
 
     Example:
         >>> to_json_text("é\x9b31m\x1b")

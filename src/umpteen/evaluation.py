@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore
@@ -123,6 +124,7 @@ def evaluate(
     text_column: str | Sequence[str] | None = None,
     label_column: str | Sequence[str] | None = None,
     separator: str | None = None,
+    ranks: Ranks = ONE_RANK,
 ) -> Evaluation:
     """Compute metrics of a model on labelled texts.
 
@@ -147,26 +149,25 @@ def evaluate(
         text_column: The column with the text, for paths and tables; found by name if left out.
         label_column: The column with the labels, or a list of columns.
         separator: Stands between the labels of a cell.
+        ranks: From ``start_ranks``; each encodes and ranks an even share of the texts.
 
     Returns:
-        A report per head, in percent.
+        A report per head, in percent; the same on every rank.
     """
     model = _as_model(model).as_trained()
     columns: dict[str, Any] = dict(text_column=text_column, label_column=label_column)
     columns |= dict(classes=classes, separator=separator, known_labels=model.labels.ids)
     data = as_dataset(data, labels, **columns)
     heads = model.heads if head == "all" else (model.require_head(head),)
-    names = _by_kind(metrics, heads)
-    given: dict[str, Any] = {"tokens": tokens, "vectors": vectors, "per_query": per_query}
-    measured = _Measurement(model, data, split, names, **given)
+    given: dict[str, Any] = dict(tokens=tokens, vectors=vectors, per_query=per_query, ranks=ranks)
+    measured = _Measurement(model, data, split, _by_kind(metrics, heads), **given)
     reports, sets = {}, None
     for name in heads:
         left_out = tuple(without) if name == ENSEMBLE or head != "all" else ()
         reports[name], found, shown = measured.measure(name, left_out)
         sets = found or sets
-    per_label = measured.per_label(name, *shown)
     counts = len(measured.matched.unknown), measured.trained_texts()
-    return Evaluation(reports, sets, *counts, per_label)
+    return Evaluation(reports, sets, *counts, measured.per_label(name, *shown))
 
 
 def _as_model(model: Any) -> Predictor:
@@ -197,6 +198,7 @@ class _Measurement:
         tokens: The split's tokens, where they are known already.
         vectors: The split's search vectors, where they are encoded already.
         per_query: Whether reports keep the values of each query.
+        ranks: Who ranks which texts: an even share each, in order.
     """
 
     def __init__(
@@ -209,17 +211,24 @@ class _Measurement:
         tokens: TokenStore | None,
         vectors: torch.Tensor | None,
         per_query: bool,
+        ranks: Ranks,
     ) -> None:
         self.model, self.names, self.matched = model, names, _match(data, split, model)
         self._part, self._per_query = self.matched.split, per_query
         part = self._part
-        texts = list(part.texts(model.text_config.text))
+        self._texts = list(part.texts(model.text_config.text))
         if vectors is None and tokens is not None:
             vectors = model.encoder.token_vectors(tokens)
-        vectors = model.vectors(texts) if vectors is None else vectors
+        # Few texts are ranked by every rank, for itself.
+        self._ranks = ranks if len(self._texts) >= ranks.world else ONE_RANK
+        own = self._ranks.shard(len(self._texts))
+        texts = self._texts[own.start : own.stop]
+        vectors = model.vectors(texts) if vectors is None else vectors[own.start : own.stop]
         self._queries, self._snapshot = Queries(texts, vectors), model.snapshot()
         # Excluded labels that are not in the run are never predicted.
-        self._exclude = part.filters[part.filters[:, 1] < self._snapshot.n_labels]
+        exclude = part.filters[part.filters[:, 1] < self._snapshot.n_labels]
+        here = (exclude[:, 0] >= own.start) & (exclude[:, 0] < own.stop)
+        self._exclude = exclude[here] - np.array([own.start, 0])
         self._truth = part.filtered_targets()
         self._options: dict[str, Any] = {
             "label_counts": self.matched.label_counts,
@@ -262,13 +271,21 @@ class _Measurement:
         stored = self._snapshot.examples.trained
         if stored is None:
             return 0
-        return int(np.isin(digest_texts(self._queries.texts), stored.digests).sum())
+        return int(np.isin(digest_texts(self._texts), stored.digests).sum())
 
     def _rank(self, head: str, k: int, without: tuple[str, ...]) -> TopK:
         k, snapshot = min(k, self._snapshot.n_labels), self._snapshot
-        return self.model.rank(
+        top = self.model.rank(
             self._queries, snapshot, k, head=head, exclude=self._exclude, without=without
         )
+        if not self._ranks.exchanges:
+            return top
+        bounds = self._ranks.bounds(len(self._texts))
+        rows, scores = (
+            self._ranks.concatenate(torch.from_numpy(part), bounds).numpy()
+            for part in (top.rows, top.scores)
+        )
+        return TopK(rows, scores, top.labels, queries=self._texts)
 
 
 @dataclass(frozen=True)

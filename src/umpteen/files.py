@@ -64,9 +64,6 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
         path: The folder to make.
         replace: Whether an existing folder is put aside and removed afterwards.
 
-    Yields:
-        The temporary folder to fill.
-
     Raises:
         UmpteenError: If the folder exists with something in it and ``replace`` is False.
     """
@@ -106,9 +103,6 @@ def exclusive_folder(path: str | Path, *, busy: UmpteenError) -> Iterator[None]:
     Args:
         path: The folder.
         busy: Raised if another process holds the lock.
-
-    Yields:
-        Nothing.
     """
     path = Path(path)
     while True:
@@ -253,9 +247,6 @@ def sampled_digest(content: str | Path | memoryview) -> str:
 
     Of more than 16 MiB it reads 256 blocks of 64 KiB at equal distances, the first and the last
     among them, so that the cost is bounded.
-
-    Args:
-        content: Bytes, or the path of a file.
     """
     if isinstance(content, memoryview):
         return _sampled_digest(content)

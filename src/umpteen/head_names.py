@@ -15,14 +15,7 @@ ENSEMBLE = "ensemble"
 def require_ensemble(
     head: str, threshold: float | str | None, explain: bool, without: tuple[str, ...]
 ) -> None:
-    """Raise if something is asked for that only the ensemble can do.
-
-    Args:
-        head: Another head.
-        threshold: On probabilities.
-        explain: Whether contributions are wanted.
-        without: Scorers to leave out.
-    """
+    """Raise if something is asked for that only the ensemble can do."""
     asked = [
         ("a threshold", threshold is not None),
         ("an explanation", explain),

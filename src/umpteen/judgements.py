@@ -64,10 +64,6 @@ class Estimate:
 class JudgementStore:
     """Judgements of one teacher in an SQLite file; each batch is stored as a whole.
 
-    Args:
-        path: The file; made where it is missing.
-        teacher: Name of the source.
-
     Raises:
         DataError: If the file is no such store.
     """
@@ -105,22 +101,9 @@ class JudgementStore:
 
 
 def ask(
-    predictor: Predictor,
-    texts: Sequence[str],
-    k: int,
-    known: Sequence[Sequence[str]] | None = None,
+    predictor: Predictor, texts: Sequence[str], k: int, known: Sequence[Sequence[str]] | None = None
 ) -> list[Question]:
-    """Return the k best labels of each text as questions; labels it is known to have are left out.
-
-    Args:
-        predictor: The model.
-        texts: The texts.
-        k: Labels of each text.
-        known: Label ids of each text, where it is labelled.
-
-    Returns:
-        One question for each text.
-    """
+    """Return the k best labels of each text as questions; labels that it has are left out."""
     top = predictor.predict(texts, k=k)
     own = known if known is not None else [()] * len(texts)
     questions = []
@@ -156,14 +139,7 @@ def estimate(questions: Sequence[Question], teacher: Teacher, store: JudgementSt
 def judge(
     questions: Sequence[Question], teacher: Teacher, store: JudgementStore, *, batch: int = 32
 ) -> Iterator[int]:
-    """Judge what is not stored yet; yields the number of texts done after each batch.
-
-    Args:
-        questions: From ``ask``.
-        teacher: Who judges.
-        store: Where judgements go.
-        batch: Texts that are sent at once.
-    """
+    """Judge what is not stored yet; yields the number of texts done after each batch."""
     for start in range(0, len(questions), batch):
         some = questions[start : start + batch]
         pairs = [pair for question in some for pair in _unstored(question, store)]
@@ -176,11 +152,6 @@ def records(
     questions: Sequence[Question], store: JudgementStore, *, min_relevance: float
 ) -> Iterator[dict[str, Any]]:
     """Yield training records: labels with their relevance, known labels with 1.
-
-    Args:
-        questions: From ``ask``.
-        store: With their judgements.
-        min_relevance: Labels below it are left out.
 
     Yields:
         text, labels, relevance and source; texts without a label are left out.

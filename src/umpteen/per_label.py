@@ -62,9 +62,6 @@ class PerLabel:
     def write(self, path: str | Path) -> int:
         """Write a table with a line for each label, as CSV or TSV by the file's name.
 
-        Args:
-            path: The file; it is replaced.
-
         Returns:
             How many labels were written.
 

@@ -37,13 +37,6 @@ def predict_records(
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield a record for each row of a file, in batches and in order.
 
-    Args:
-        model: A predictor.
-        reader: The file.
-        options: What is asked of the model.
-        start: Rows to leave out at the beginning.
-        size: Rows at once.
-
     Yields:
         Records: ``id`` where the file has one, ``text`` as the model reads it, ``labels``, a
         ``note`` where no label is probable, and the other columns as they are.

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen import hub
 from umpteen.compute.precision import choose_device
 from umpteen.data.dataset import Propensity
 from umpteen.data.labels import LabelSet
@@ -26,25 +25,21 @@ from umpteen.model.model import Model, place_model
 from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
-from umpteen.predictor_changes import ChangeableRun
-from umpteen.predictor_state import LoadOptions, restore, state_of
+from umpteen.predictor_changes import ChangeableRun, LoadOptions
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.ranking.initial_snapshot import initial_snapshot
 from umpteen.ranking.label_vectors import LabelVectors
-from umpteen.ranking.queries import Queries
-from umpteen.ranking.query_stream import QueryStream
+from umpteen.ranking.queries import Queries, QueryStream
 from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.reranking.cost import TIMED_TEXTS
 from umpteen.ranking.reranking.spec import Reranking
 from umpteen.ranking.snapshot import Snapshot
-from umpteen.ranking.snapshot_source import SnapshotSource
+from umpteen.ranking.snapshot_source import SnapshotSource, initial_snapshot
 from umpteen.ranking.storage import StoredEnsemble, load_ensemble
 from umpteen.ranking.thresholds import keep_above, require_threshold, thresholds_of_labels
 from umpteen.run_files import TemporaryRun
 from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.store import ChangeStore
-from umpteen.store.backup import backup
 from umpteen.store.vector_cache import VectorCache
 from umpteen.text_input import as_texts
 from umpteen.types import TopK
@@ -65,7 +60,7 @@ class Predictor(ChangeableRun):
         tokenizer: The model's tokenizer.
         text_config: What is read of a text.
         labels: The labels it was trained with.
-        vectors: (L, heads * dim) search vectors of the labels, NumPy or torch.
+        vectors: (L, heads * dim) search vectors of the labels, NumPy or torch; or ``LabelVectors``.
         label_counts: (L,) training texts of each label.
         propensity: Constants to evaluate with instead of the data's own.
         low_memory: Keep one head's exact index at a time, and let vectors on another device than
@@ -100,7 +95,9 @@ class Predictor(ChangeableRun):
         self.encoder = TextEncoder(model, tokenizer, text_config)
         columns = {head: head_columns(model, head) for head in available_heads(model)}
         device = self.encoder.device
-        self.label_vectors = LabelVectors(vectors, columns, device, low_memory=low_memory)
+        if not isinstance(vectors, LabelVectors):
+            vectors = LabelVectors(vectors, columns, device, low_memory=low_memory)
+        self.label_vectors = vectors
         self.store: ChangeStore | None = None
         self._model_key = ""
         self.ensemble: EnsembleModel | None = None
@@ -176,14 +173,6 @@ class Predictor(ChangeableRun):
         if stored is not None:
             self._ranker = EnsembleRanker(stored.model, stored.retrievers, stored.reranker)
         self._source = self._snapshots(stored)
-
-    def __copy__(self) -> Self:
-        other = type(self).__new__(type(self))
-        vars(other).update(vars(self))
-        return other
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return restore, (type(self), state_of(self))
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f"{str(self.folder)!r}, "
@@ -290,7 +279,8 @@ class Predictor(ChangeableRun):
                 queries, snapshot, int(k), exclude=exclude, allowed=allowed, without=left_out,
                 explain=explain,
             )  # fmt: skip
-            top = self._above(top, threshold, left_out, snapshot)
+            if threshold is not None:
+                top = keep_above(top, self.thresholds(threshold, snapshot, left_out))
             return replace(top, queries=queries.texts)
         require_ensemble(name, threshold, explain, left_out)
         assert isinstance(queries, Queries)  # streams are for the ensemble
@@ -345,38 +335,6 @@ class Predictor(ChangeableRun):
             raise ConfigError(f"the model has no head {head!r}; it has: {', '.join(self.heads)}")
         return head
 
-    def save(self, path: str | Path) -> None:
-        """Copy the run folder as of one moment; a temporary run moves there, with the model.
-
-        Args:
-            path: A folder that does not exist yet.
-
-        Raises:
-            RunError: If this predictor was not loaded from a run folder, or the path exists.
-        """
-        if self.folder is None:
-            raise RunError("only a model that was loaded from a run folder can be saved")
-        if Path(path).exists():
-            raise RunError(f"{path} exists; name a folder that does not")
-        backup(self.folder, path, self.labels)
-        if self.temporary is not None:
-            # Nothing else will know the temporary folder; later changes go to the new one.
-            vars(self).update(vars(self.load(path, **vars(self.load_options))))
-
-    @classmethod
-    def from_pretrained(cls, name: str, *, device: str = "auto", **options: Any) -> Self:
-        """Load a run from the Hugging Face hub, or from a folder.
-
-        Args:
-            name: ``organization/name``, or a folder.
-            device: ``auto``, ``cpu`` or ``cuda``.
-            **options: Of huggingface_hub's ``from_pretrained``, such as ``revision``.
-
-        Raises:
-            ConfigError: If it is not there or cannot be reached.
-        """
-        return cls.load(hub.download(name, **options), device=device)
-
     def thresholds(
         self, threshold: float | str, snapshot: Snapshot, without: Iterable[str] = ()
     ) -> NDArray[np.float64]:
@@ -411,13 +369,6 @@ class Predictor(ChangeableRun):
         elif threshold is not None:
             require_threshold(threshold)
 
-    def _above(
-        self, top: TopK, threshold: float | str | None, without: tuple[str, ...], snapshot: Snapshot
-    ) -> TopK:
-        if threshold is None:
-            return top
-        return keep_above(top, self.thresholds(threshold, snapshot, without))
-
     def _queries(self, texts: list[str], head: str) -> Queries | QueryStream:
         if not texts:
             width = self.label_vectors.width
@@ -435,13 +386,11 @@ class Predictor(ChangeableRun):
         )
         vectorizer = None if stored is None else stored.vectorizer
         cache = None if self.folder is None else VectorCache(self.folder)
+        # Model and vocabulary: everything that encoded changes depend on.
+        key = (
+            self._model_key if vectorizer is None else f"{self._model_key} {vectorizer.fingerprint}"
+        )
         encoded = EncodedChanges(
-            self.encoder, self.label_vectors, vectorizer, cache=cache, model=self._cache_key(stored)
+            self.encoder, self.label_vectors, vectorizer, cache=cache, model=key
         )
         return SnapshotSource(snapshot, encoded, store=self.store)
-
-    def _cache_key(self, stored: StoredEnsemble | None) -> str:
-        """Identify model and vocabulary: everything that encoded changes depend on."""
-        if stored is None or stored.vectorizer is None:
-            return self._model_key
-        return f"{self._model_key} {stored.vectorizer.fingerprint}"

@@ -1,22 +1,96 @@
-"""Changes of a loaded run without training: labels, examples, and the copy on the hub."""
+"""A loaded run folder: its changes without training, its copies, its pickle, the hub."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from umpteen import hub
+from umpteen.data.labels import LabelSet
 from umpteen.errors import RunError
+from umpteen.run_files import TemporaryRun, pack_run, run_digest, unpack_run
 from umpteen.store import ChangeStore, NewLabel
+from umpteen.store.backup import backup
 from umpteen.text_input import as_texts
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a predictor was loaded; the arguments of ``Predictor.load``."""
+
+    device: str = "auto"
+    which: str = "best"
+    with_indexes: bool = True
+    with_ensemble: bool = True
+    tolerant: bool = False
+
+
+def state_of(predictor: Any) -> dict[str, Any]:
+    """Return what makes a ``Predictor`` again, as plain values.
+
+    Raises:
+        RunError: If it was not loaded from a run folder, or the folder is gone.
+    """
+    if predictor.folder is None:
+        raise RunError(
+            "only a model that was loaded from a run folder can be pickled or copied; load it with "
+            "umpteen.Predictor.load"
+        )
+    state: dict[str, Any] = {
+        "options": vars(predictor.load_options),
+        "with_changes": predictor.store is not None,
+    }
+    if predictor.temporary is not None:
+        which = predictor.load_options.which
+        return state | {"files": pack_run(predictor.folder, predictor.labels, which=which)}
+    folder = predictor.folder.absolute()
+    return state | {"folder": str(folder), "digest": run_digest(folder)}
+
+
+def restore(kind: Any, state: Mapping[str, Any]) -> Any:
+    """Make a predictor from its state.
+
+    Raises:
+        RunError: If the run folder is gone, or holds another run now.
+    """
+    temporary = unpack_run(state["files"]) if "files" in state else None
+    folder = Path(state["folder"]) if temporary is None else temporary.path
+    if temporary is None:
+        if not folder.is_dir():
+            raise RunError(
+                f"the run folder {folder} does not exist here; a pickled model holds the path of "
+                "its run folder, so copy the folder to this path or load it with "
+                "umpteen.Predictor.load"
+            )
+        if run_digest(folder) != state["digest"]:
+            raise RunError(
+                f"{folder} holds another run than when the model was pickled; load it with "
+                "umpteen.Predictor.load"
+            )
+    predictor = kind.load(folder, **state["options"])
+    predictor.temporary = temporary
+    return predictor if state["with_changes"] else predictor.as_trained()
 
 
 class ChangeableRun:
     """A model that was loaded from a run folder, and what may be changed in that folder."""
 
+    load: ClassVar[Any]
+    labels: LabelSet
     folder: Path | None
+    temporary: TemporaryRun | None
+    load_options: LoadOptions
     store: ChangeStore | None
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore, (type(self), state_of(self))
 
     def add_labels(self, labels: Mapping[str, str] | Sequence[NewLabel]) -> int:
         """Add labels; they can be predicted immediately, without retraining.
@@ -88,3 +162,35 @@ class ChangeableRun:
         if self.folder is None:
             raise RunError("only a model that was loaded from a run folder can be pushed")
         return hub.push(self.folder, repository, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Copy the run folder as of one moment; a temporary run moves there, with the model.
+
+        Args:
+            path: A folder that does not exist yet.
+
+        Raises:
+            RunError: If this predictor was not loaded from a run folder, or the path exists.
+        """
+        if self.folder is None:
+            raise RunError("only a model that was loaded from a run folder can be saved")
+        if Path(path).exists():
+            raise RunError(f"{path} exists; name a folder that does not")
+        backup(self.folder, path, self.labels)
+        if self.temporary is not None:
+            # Nothing else will know the temporary folder; later changes go to the new one.
+            vars(self).update(vars(self.load(path, **vars(self.load_options))))
+
+    @classmethod
+    def from_pretrained(cls, name: str, *, device: str = "auto", **options: Any) -> Self:
+        """Load a run from the Hugging Face hub, or from a folder.
+
+        Args:
+            name: ``organization/name``, or a folder.
+            device: ``auto``, ``cpu`` or ``cuda``.
+            **options: Of huggingface_hub's ``from_pretrained``, such as ``revision``.
+
+        Raises:
+            ConfigError: If it is not there or cannot be reached.
+        """
+        return cls.load(hub.download(name, **options), device=device)

@@ -10,13 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from umpteen.arrow_predictions import (
-    ArrowPredictor,
-    Part,
-    missing_parts,
-    plan_parts,
-    predict_part,
-)
+from umpteen.arrow_predictions import ArrowPredictor, Part, missing_parts, plan_parts, predict_part
 from umpteen.errors import RunError
 from umpteen.extras import require
 

@@ -47,11 +47,7 @@ UNTRAINED = "epoch-0000"
 
 
 class RunFolder:
-    """Paths and small files of one run.
-
-    Args:
-        path: The folder.
-    """
+    """Paths and small files of one run."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -158,9 +154,6 @@ class RunFolder:
 
         Args:
             to_build: Whether parts are built from them: then they must not name code.
-
-        Returns:
-            Sections with their settings.
 
         Raises:
             RunError: If this is no run, they are damaged, or they name code to import.

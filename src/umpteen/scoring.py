@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.dataset import Propensity, Split
-from umpteen.data.formats.first_bytes import find_table_format
-from umpteen.data.formats.limits import Unzipped
+from umpteen.data.formats.lines import Unzipped
+from umpteen.data.formats.recognise import find_table_format
 from umpteen.data.formats.row_batches import open_rows
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.labels import LabelSet

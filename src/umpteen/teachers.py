@@ -97,11 +97,7 @@ def plain_tokens(pairs: Sequence[Pair]) -> int:
 
 
 class JudgementFile:
-    """Judgements of people: a table with text, label and relevance.
-
-    Args:
-        path: csv, tsv, parquet or JSON lines.
-    """
+    """Judgements of people: a table with text, label and relevance."""
 
     def __init__(self, path: Path) -> None:
         self._known: dict[Pair, float] = {}

@@ -102,8 +102,5 @@ def _wrong_element(place: str, value: Any) -> str:
 
 def _missing(value: Any) -> bool:
     """Return whether a value stands for a missing one: None, NaN, pandas.NA."""
-    return value is None or type(value).__name__ == "NAType" or _is_nan(value)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
+    nan = isinstance(value, float) and value != value
+    return value is None or type(value).__name__ == "NAType" or nan

@@ -60,8 +60,7 @@ def test_a_second_stage_is_mentioned(umpteen_command):
 @pytest.mark.parametrize(
     ("preset", "says"),
     [
-        ("ngame", "several ranks train neither a second stage nor a frozen encoder"),
-        ("siamese", "several ranks train neither a second stage nor a frozen encoder"),
+        ("eclare", "several ranks train no label vectors with texts"),
         (
             "decaf",
             "several ranks train no label vectors with texts (model.label_parametrization=text)",

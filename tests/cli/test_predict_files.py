@@ -2,13 +2,11 @@
 
 import csv
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 
+import forks
 import pytest
+from forks import fork
 
 import umpteen
 from umpteen.data.record_output import RecordFile, RecordLines
@@ -198,16 +196,13 @@ def test_a_process_that_is_killed_loses_and_doubles_nothing(umpteen_command, tra
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"red apple {n}\n" for n in range(6000)))
     out, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part"
-    command = [
-        sys.executable, "-m", "umpteen", "predict", str(trained), str(texts), "-k", "1",
-        "--out", str(out), "--device", "cpu",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ.copy())
+    words = ["predict", str(trained), str(texts), "-k", "1", "--out", str(out), "--device", "cpu"]
+    process = fork(forks.__file__, "command", *words)
     while process.poll() is None and not (part.is_file() and part.stat().st_size > 10_000):
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
-    again = umpteen_command(*command[3:], "--resume")
+    again = umpteen_command(*words, "--resume")
     assert again.exit_code == 0, again.stderr
     found = [json.loads(line)["text"] for line in out.read_text().splitlines()]
     assert found == texts.read_text().splitlines()

@@ -38,9 +38,12 @@ def test_without_a_test_split_what_comes_next_is_to_predict(
 def test_without_a_preset_the_reasons_are_said(umpteen_command, tiny_data_folder, tmp_path):
     flags = [flag for flag in FLAGS if "batches.size" not in flag]
     flags += ["--set=train.epochs=1", "--minutes=5", "--device=cpu"]
-    made = umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *flags)
+    made = umpteen_command(
+        "train", tiny_data_folder, "--out", tmp_path / "run", *flags, "--verbose"
+    )
     assert made.exit_code == 0, made.stderr
     assert "preset unidec-frugal: the encoder is a bag" in made.stderr
+    assert "Tokenizing 40 label texts" in made.stderr
     assert "batches.size 32: 60 queries" in made.stderr
     written = json.loads((tmp_path / "run" / "config.json").read_text())
     assert all(line in made.stderr for line in written["chosen"])
@@ -48,6 +51,29 @@ def test_without_a_preset_the_reasons_are_said(umpteen_command, tiny_data_folder
         "train", tiny_data_folder, "--out", tmp_path / "named", *flags, "--preset=unidec-frugal"
     )
     assert "batches.size" not in named.stderr
+
+
+def test_by_default_settings_are_one_line_and_details_are_in_the_log_alone(
+    umpteen_command, tiny_data_folder, tmp_path
+):
+    flags = [flag for flag in FLAGS if "batches.size" not in flag]
+    flags += ["--set=train.epochs=1", "--set=ensemble.enabled=auto", "--device=cpu"]
+    made = umpteen_command("train", tiny_data_folder, "--out", tmp_path / "run", *flags)
+    assert made.exit_code == 0, made.stderr
+    lines = made.stderr.splitlines()
+    (settings,) = [line for line in lines if line.startswith("Settings: ")]
+    assert settings.startswith("Settings: preset unidec-frugal, ")
+    assert "batches.size 32" in settings
+    (head,) = [place for place, line in enumerate(lines) if line.startswith("Percent ")]
+    assert [line.split("  ")[0] for line in lines[head + 1 : head + 3]] == [
+        "model alone",
+        "ensemble",
+    ]
+    assert len({len(line.rstrip()) for line in lines[head + 1 : head + 3]}) == 1
+    log = (tmp_path / "run" / "log.txt").read_text()
+    for detail in ("preset unidec-frugal: the encoder is a bag", "Tokenizing 40 label texts"):
+        assert detail not in made.stderr
+        assert detail in log
 
 
 def test_text_and_encoder_have_flags_of_their_own(umpteen_command, tiny_data_folder, tmp_path):

@@ -9,11 +9,11 @@ from umpteen.config.default_rules import (
     RULES,
     USUAL_SHARE,
     batch_size,
+    choose,
     held_out,
     length,
     preset_of,
 )
-from umpteen.config.defaults import choose
 from umpteen.config.loading import load_config
 
 SHORT = DataProfile(

@@ -30,7 +30,10 @@ CONSTANTS = {
     "lf-wikiseealsotitles-320k": (0.55, 1.5),
     "lf-wikititles-500k": (0.5, 0.4),
 }
-SMALL = ("encoder.name=bag", "encoder.table=random", "encoder.dim=8", "model.dim=8")
+SMALL = (
+    "encoder.name=bag", "encoder.table=random", "encoder.dim=8", "model.dim=8",
+    "ensemble.enabled=off",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("dataset", dataset_names())

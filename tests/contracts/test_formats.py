@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.data.formats import FORMATS, LOOKED_FOR, READ_ONLY, find_format, load_dataset
-from umpteen.data.formats.features import ALL, features, losses
+from umpteen.data.formats.writing import ALL, features, losses
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 from umpteen.registry import resolve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from umpteen.data.checks import TextGroups, find_warnings
+from umpteen.data.checks import find_warnings
 from umpteen.data.dataset import Dataset
 
 TEXTS = [f"text number {i}" for i in range(40)]
@@ -98,15 +98,6 @@ def test_long_texts_are_counted_with_the_length_that_is_read():
     assert said.startswith(
         "train: 1 of 40 texts is longer than 384 words (about 512 tokens; row 40); encoders read "
     )
-
-
-def test_groups_number_equal_texts_alike():
-    data = Dataset.from_lists(
-        ["a", "B", "", "A"], [["x"]] * 4, test_texts=["b"], test_labels=[["x"]]
-    )
-    groups = TextGroups.of_dataset(data)
-    assert groups.of["train"].tolist() == [0, 1, -1, 0]
-    assert groups.of["test"].tolist() == [1]
 
 
 def test_labels_with_blanks_between_labels_are_named():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from umpteen.data.convert import convert
+from umpteen.data.convert import save_dataset
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import find_format, load_dataset
 from umpteen.data.formats.table_options import TableOptions
@@ -39,7 +39,7 @@ def test_a_folder_of_fasttext_files_has_splits(tmp_path):
         (tmp_path / name).write_text(FASTTEXT)
     assert list(load_dataset(tmp_path).splits) == ["train", "validation", "test"]
     with pytest.raises(ConfigError, match="format 'fasttext' is not known"):
-        convert(tmp_path, tmp_path / "out", "fasttext")
+        save_dataset(load_dataset(tmp_path), tmp_path / "out", "fasttext")
     with pytest.raises(DataError, match="--label-column is for tables"):
         load_dataset(tmp_path, options=TableOptions(label_column="x"))
 

@@ -9,8 +9,7 @@ import pytest
 
 from umpteen.data.formats import load_dataset
 from umpteen.data.formats.table_options import TableOptions
-from umpteen.data.sources.apt_lists import find_lists
-from umpteen.data.sources.apt_packages import LISTS, read_packages
+from umpteen.data.sources.apt_packages import LISTS, find_lists, read_packages
 from umpteen.data.splitting import split_dataset
 
 N_ROWS = 7000

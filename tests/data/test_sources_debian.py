@@ -6,7 +6,7 @@ import lzma
 
 import pytest
 
-from umpteen.data.sources import apt_lists, debian
+from umpteen.data.sources import apt_packages, debian
 from umpteen.errors import ConfigError, DataError
 
 PACKAGES = """\
@@ -143,7 +143,7 @@ def test_compressed_lists_are_read(lists, tmp_path, suffix, opener):
 def test_the_plain_list_wins_over_its_compressed_copy(tmp_path):
     (tmp_path / "a_Packages").write_text("Package: x\n")
     (tmp_path / "a_Packages.gz").write_bytes(b"broken")
-    assert [path.name for path in apt_lists.find_lists(tmp_path, "Packages")] == ["a_Packages"]
+    assert [path.name for path in apt_packages.find_lists(tmp_path, "Packages")] == ["a_Packages"]
 
 
 def test_lists_that_only_apt_reads_go_through_its_helper(tmp_path, monkeypatch):
@@ -152,15 +152,15 @@ def test_lists_that_only_apt_reads_go_through_its_helper(tmp_path, monkeypatch):
     helper = tmp_path / "helper"
     helper.write_text('#!/bin/sh\n[ "$1" = cat-file ] && cat "$2"\n')
     helper.chmod(0o755)
-    monkeypatch.setattr(apt_lists, "APT_HELPER", str(helper))
-    read = list(apt_lists.read_stanzas(path, frozenset({"Package"})))
+    monkeypatch.setattr(apt_packages, "APT_HELPER", str(helper))
+    read = list(apt_packages.read_stanzas(path, frozenset({"Package"})))
     assert read == [{"Package": "x"}, {"Package": "y"}]
     helper.write_text("#!/bin/sh\necho no such magic >&2\nexit 3\n")
     with pytest.raises(DataError, match="no such magic"):
-        list(apt_lists.read_stanzas(path, frozenset({"Package"})))
-    monkeypatch.setattr(apt_lists, "APT_HELPER", str(tmp_path / "absent"))
+        list(apt_packages.read_stanzas(path, frozenset({"Package"})))
+    monkeypatch.setattr(apt_packages, "APT_HELPER", str(tmp_path / "absent"))
     with pytest.raises(DataError, match="GzipIndexes=false"):
-        list(apt_lists.read_stanzas(path, frozenset({"Package"})))
+        list(apt_packages.read_stanzas(path, frozenset({"Package"})))
 
 
 def test_no_lists_says_how_to_get_them(tmp_path):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_runs import fit, outcome
 
-from umpteen.data import string_column
-from umpteen.data.formats import load_dataset
+from umpteen.data import growing_array, string_column
+from umpteen.data.formats import load_dataset, targets
 from umpteen.data.mapped_strings import MappedStrings
 from umpteen.data.string_column import StringColumn, select_strings
 
@@ -45,5 +45,7 @@ def test_a_data_set_of_packed_columns_is_the_same(tiny_data_folder, monkeypatch)
 def test_a_run_on_packed_columns_is_the_same(tiny_data_folder, tmp_path, monkeypatch):
     fit(load_dataset(tiny_data_folder), tmp_path / "plain", "train.epochs=1")
     monkeypatch.setattr(string_column, "PACKED_ROWS", 16)
+    monkeypatch.setattr(targets, "ROWS_IN_MEMORY", 16)
+    monkeypatch.setattr(growing_array, "IN_MEMORY_BYTES", 64)
     fit(load_dataset(tiny_data_folder), tmp_path / "packed", "train.epochs=1")
     assert outcome(tmp_path / "plain") == outcome(tmp_path / "packed")

@@ -1,11 +1,7 @@
-"""A process that starts commands as forked children and kills them at chosen moments.
+"""A command in a process of its own that is killed at a chosen moment.
 
-Started as a script by the tests: a JSON job per line on stdin, a JSON answer per line on stdout.
-It has imported torch and never used it, so a child is a real process that costs no import: not
-even those that torch puts off until there is something to differentiate or to optimize.
-
-A job: ``arguments`` of the command line, ``folder`` to watch, ``errors`` (a file for what is said),
-``threads`` for torch (1 unless given), and at most one of
+``forks`` calls ``attend`` with a job: ``arguments`` of the command line, ``folder`` to watch,
+``errors`` (a file for what is said), ``threads`` for torch (1 unless given), and at most one of
 
 - ``kill_at``: SIGKILL just before the n-th time the child opens, renames, makes or removes
   something in the folder (counted from 1), which reaches every gap between two writes;
@@ -14,8 +10,6 @@ A job: ``arguments`` of the command line, ``folder`` to watch, ``errors`` (a fil
   stands still until it was sent, so that it cannot come too late.
 """
 
-import importlib
-import json
 import os
 import signal
 import sys
@@ -23,14 +17,8 @@ import time
 import traceback
 from pathlib import Path
 
-IMPORTS = (
-    "torch._dynamo",
-    "torch.fx.experimental.symbolic_shapes",
-    "umpteen.cli.train",
-    "umpteen.predictor",
-    "umpteen.training.run",
-)
-"""Done once, for every child."""
+from forks import code_of, forked
+
 WATCHED = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
 
 
@@ -76,8 +64,9 @@ def child(job: dict) -> None:
     os._exit(code)
 
 
-def attend(process: int, job: dict) -> int:
-    """Send what the job asks for, then wait; the exit code, or minus the signal."""
+def attend(job: dict) -> None:
+    """Start the command, send what the job asks for, and write how it ended beside ``errors``."""
+    process = forked(child, job)
     if "kill_after_seconds" in job:
         time.sleep(job["kill_after_seconds"])
         os.kill(process, signal.SIGKILL)
@@ -85,21 +74,4 @@ def attend(process: int, job: dict) -> int:
         os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         os.kill(process, job["signal"])
         os.kill(process, signal.SIGCONT)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-
-def serve() -> None:
-    """Answer jobs until stdin ends."""
-    for name in IMPORTS:
-        importlib.import_module(name)
-    os.fsync = os.fstat  # nobody cuts the power here, and files need not be waited for
-    for line in sys.stdin:
-        job = json.loads(line)
-        process = os.fork()
-        if process == 0:
-            child(job)
-        print(json.dumps({"code": attend(process, job)}), flush=True)
-
-
-if __name__ == "__main__":
-    serve()
+    Path(job["errors"] + ".code").write_text(str(code_of(process)))

@@ -16,7 +16,7 @@ from umpteen.training.run import train
 
 pytestmark = pytest.mark.processes
 
-CHANGES = (*SETTINGS, "batches.size=4", "train.checkpoint_seconds=0", "train.epochs=3")
+CHANGES = (*SETTINGS, "batches.size=4", "train.checkpoint_seconds=0", "train.epochs=2")
 SCRIPT = Path(__file__).with_name("umpteen_that_ends.py")
 SOURCE = str(Path(umpteen.__file__).parent.parent)
 
@@ -53,5 +53,5 @@ def test_a_killed_rank_ends_the_try_and_the_restart_continues(tiny_data_folder, 
     assert "umpteen/training" not in spoken  # no traceback of ours
     codes = on_ranks(__file__, "undisturbed", 2, tmp_path)
     assert codes == [0, 0], said(tmp_path)
-    assert len(steps(run)) > 30
+    assert len(steps(run)) > 20
     assert outcome(run) == outcome(tmp_path / "whole")

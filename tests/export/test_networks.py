@@ -1,6 +1,7 @@
 """Exported networks: equal to torch on texts of any length, used by predict and serve."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from small_runs import fit
 from umpteen.cli import main
 from umpteen.errors import ConfigError, RunError
 from umpteen.export import onnx_model, openvino_model
-from umpteen.export.rounding_loss import rounding_loss
+from umpteen.export.onnx_model import rounding_loss
 from umpteen.model.exported_encoder import ExportedEncoder
 from umpteen.predictor import Predictor
 
@@ -20,11 +21,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def exported(tiny_data, tiny_bert, tmp_path_factory):
-    """A run of a transformer with both networks in it."""
+    """A run of a transformer with both networks in it; each layer takes a second to export."""
+    from transformers import AutoModel
+
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    run = tmp_path_factory.mktemp("exported") / "run"
-    fit(tiny_data, run, f"encoder.name={tiny_bert}", "train.epochs=2", "ensemble.enabled=auto",
+    folder = tmp_path_factory.mktemp("exported")
+    run, encoder = folder / "run", shutil.copytree(tiny_bert, folder / "encoder")
+    AutoModel.from_pretrained(tiny_bert, num_hidden_layers=1).save_pretrained(encoder)
+    fit(tiny_data, run, f"encoder.name={encoder}", "train.epochs=2", "ensemble.enabled=auto",
         "ensemble.min_queries=5", "validation.share=0.4")  # fmt: skip
     predictor = Predictor.load(run, device="cpu")
     onnx_model.export(predictor, str(run / "backends" / "onnx"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from umpteen.data.formats import limits, load_dataset
+from umpteen.data.formats import lines, load_dataset
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 from umpteen.scoring import read_predictions
@@ -21,7 +21,7 @@ ROW = b'{"text": "a", "labels": ["x"]}\n'
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """As with 128 MiB, but faster."""
-    monkeypatch.setattr(limits, "UNCHECKED_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "UNCHECKED_BYTES", 1 << 20)
 
 
 def zipped(content):
@@ -79,7 +79,7 @@ def npz_folder(tmp_path):
 def test_a_matrix_that_takes_more_than_the_memory_is_refused(tmp_path, monkeypatch):
     npz_folder(tmp_path)
     assert len(load_dataset(tmp_path, "npz")["train"]) == 2
-    monkeypatch.setattr(limits.os, "sysconf", lambda name: 10)
+    monkeypatch.setattr(lines.os, "sysconf", lambda name: 10)
     with pytest.raises(DataError, match="more than the .* GiB of this machine"):
         load_dataset(tmp_path, "npz")
 
@@ -110,7 +110,7 @@ def test_a_table_that_claims_more_rows_than_fit_is_refused(tmp_path):
     tables.write_table(table, tmp_path / "train.parquet")
     assert len(load_dataset(tmp_path, "parquet")["train"]) == 1000
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits.os, "sysconf", lambda name: 20)
+        patch.setattr(lines.os, "sysconf", lambda name: 20)
         with pytest.raises(DataError, match="more than the .* GiB of this machine"):
             load_dataset(tmp_path, "parquet")
 

@@ -213,6 +213,14 @@ def test_large_blocks_are_searched_approximately(monkeypatch):
     found, wanted = index.search(queries, 10), ExactIndex(vectors).search(queries, 10)
     common = [len(set(a) & set(b)) for a, b in zip(found.rows, wanted.rows, strict=True)]
     assert sum(common) >= 0.9 * 50
+    pairs = (queries.double() @ vectors.double().T).numpy()
+    exact = np.take_along_axis(pairs, found.rows, 1)
+    np.testing.assert_allclose(found.scores, exact, rtol=1e-5, atol=1e-6)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    rough = index.search(queries, 10, exact_scores=False)
+    near = np.take_along_axis(pairs, rough.rows, 1)
+    np.testing.assert_allclose(rough.scores, near, rtol=1e-2, atol=1e-2)
+    assert index.search(queries, 305).rows[:, 300:].max() == -1
 
 
 def test_merged_results_are_padded_and_ordered():

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from umpteen.errors import DataError
-from umpteen.metrics.bins import contributions, frequency_bins, precision_by_bin
+from umpteen.metrics.bins import contributions, frequency_bins
 from umpteen.metrics.hits import find_hits
 from umpteen.metrics.precision import Precision
 from umpteen.types import TopK
@@ -48,7 +48,8 @@ def test_bins_sum_to_precision_and_equal_a_count_by_hand(seed, k, bins):
     rows = np.argsort(rng.random((n, n_labels)), axis=1)[:, :5]
     topk = TopK(rows, np.zeros(rows.shape, np.float32))
     counts = rng.integers(0, 40, n_labels)
-    shares = precision_by_bin(topk, sp.csr_matrix(truth, dtype=float), counts, k, bins)
+    hits = find_hits(topk, sp.csr_matrix(truth, dtype=float), label_counts=counts)
+    shares = contributions(hits, k, bins)
     bin_of = frequency_bins(counts, bins)
     by_hand = [0.0] * bins
     for query in range(n):
@@ -56,7 +57,6 @@ def test_bins_sum_to_precision_and_equal_a_count_by_hand(seed, k, bins):
             if truth[query, label]:
                 by_hand[bin_of[label]] += 1 / (n * k)
     np.testing.assert_allclose(shares, by_hand)
-    hits = find_hits(topk, sp.csr_matrix(truth, dtype=float))
     assert shares.sum() == pytest.approx(Precision(k).mean(hits))
 
 

@@ -9,9 +9,8 @@ from small_runs import SETTINGS, fit, outcome, stop_at
 from torch.nn.functional import normalize
 
 from umpteen.config.loading import load_config
-from umpteen.data.augment.gandalf import label_targets
+from umpteen.data.augment.gandalf import label_targets, strongest_neighbours
 from umpteen.data.augment.graph import GraphOptions
-from umpteen.data.augment.label_graph import strongest_neighbours
 from umpteen.errors import ConfigError
 from umpteen.evaluation import evaluate
 from umpteen.model.vectors import label_search_vectors

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from umpteen.errors import ConfigError
-from umpteen.plan import MACHINES, Job, estimate, find_encoder, find_machine, formulas
+from umpteen.plan import MACHINES, Job, estimate, exchange, find_encoder, find_machine, formulas
 from umpteen.plan.encoders import ENCODER_SHAPES
 from umpteen.plan.estimate import ALWAYS, BETWEEN_STEPS, IN_A_STEP, peak_bytes
 from umpteen.plan.machines import GIB
@@ -170,8 +170,27 @@ def test_labels_to_search_are_counted_between_steps():
     assert formulas.validation_buffers(there) < 6 * table
     assert estimate(there, H200).host_bytes["label vectors to search"] == 8 * table
     assert "label vectors to search" not in estimate(many, H200).host_bytes
-    several = dataclasses.replace(many, gpus=4)  # the first one gets the whole table
-    assert formulas.validation_buffers(several) == formulas.validation_buffers(many) + 4 * table
+    several = dataclasses.replace(many, gpus=4)  # each searches its own labels
+    scores = 2 * GIB
+    whole = formulas.validation_buffers(many) - scores
+    assert formulas.validation_buffers(several) == pytest.approx(whole / 4 + scores)
+
+
+def test_devices_that_exchange_more_or_over_slower_links_take_longer():
+    two, four = (dataclasses.replace(BASE, gpus=gpus) for gpus in (2, 4))
+    weights = BASE.encoder.product_weights + BASE.encoder.table_weights
+    sent = [estimate(job, H200).exchanged_bytes["step"] for job in (two, four)]
+    assert 4 * weights < sent[0] < 1.2 * 4 * weights  # of a sum over two, each sends half twice
+    assert sent[1] / sent[0] == pytest.approx(1.5, rel=0.05)
+    slow = dataclasses.replace(H200, link=10e9)
+    for name in ("step", "refresh"):
+        took = [estimate(two, machine).seconds[name] for machine in (slow, H200)]
+        size = estimate(two, H200).exchanged_bytes[name]
+        assert took[0] - took[1] == pytest.approx(size / 10e9 - size / H200.link)
+    assert not estimate(BASE, H200).exchanged_bytes
+    assert estimate(BASE, slow).seconds == estimate(BASE, H200).seconds
+    many = dataclasses.replace(two, labels=100_000_000)
+    assert exchange.refresh_bytes(many) < 4 * many.labels * many.dim  # no label vector travels
 
 
 def test_a_refresh_takes_at_least_its_products_and_more_with_more_to_mine():

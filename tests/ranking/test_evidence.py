@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from umpteen.ranking.evidence import EMPTY, UNKNOWN, missing_evidence, similarity_floor
+from umpteen.ranking.adjustments import EMPTY, UNKNOWN, missing_evidence, similarity_floor
 from umpteen.types import TopK
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from umpteen import Predictor
 from umpteen.compute.threads import cpu_threads
-from umpteen.ranking import side_thread
-from umpteen.ranking.side_thread import started
+from umpteen.ranking import queries
+from umpteen.ranking.queries import started
 
 
 @pytest.mark.parametrize("n", [1, 7])
@@ -35,5 +35,5 @@ def test_an_error_of_the_work_reaches_whoever_waits():
 
 
 def test_a_forked_process_has_threads_of_its_own():
-    own = side_thread._threads(os.getpid())
-    assert side_thread._threads(-1) is not own
+    own = queries._threads(os.getpid())
+    assert queries._threads(-1) is not own

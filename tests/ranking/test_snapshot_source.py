@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -223,7 +224,7 @@ def test_a_store_that_was_replaced_is_read_from_the_start(tmp_path):
 class _AtOnce:
     """A thread that does its work when it is started."""
 
-    def __init__(self, target, daemon):
+    def __init__(self, target):
         self.start = target
 
 
@@ -237,6 +238,20 @@ def cached(tmp_path, monkeypatch):
         change(source.store)
         source.current()
     return tmp_path
+
+
+def test_a_process_that_ends_at_once_has_written_its_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoded_changes, "MIN_CACHED", 1)
+    before, saving = set(threading.enumerate()), []
+    source = source_of(tmp_path, cache=VectorCache(tmp_path))
+    CHANGES[0](source.store)
+    monkeypatch.setattr(VectorCache, "save", lambda *_: saving.append(threading.current_thread()))
+    source.current()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    assert saving
+    # The interpreter waits for such a thread; it ends a daemon in the middle of its work.
+    assert not any(thread.daemon for thread in saving)
 
 
 @pytest.mark.parametrize("vectorizer", [VECTORIZER, None], ids=["lexical", "no lexical"])

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.data.labels import LabelSet
-from umpteen.report.example_selection import choose_queries
-from umpteen.report.label_gains import count_labels, most_gained, most_missed
+from umpteen.report.cases import choose_queries
+from umpteen.report.label_table import count_labels, most_gained, most_missed
 from umpteen.report.outcomes import HeadOutcome, Outcome
 
 N, L = 37, 11

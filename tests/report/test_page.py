@@ -14,7 +14,7 @@ from umpteen.errors import DataError, RunError
 from umpteen.evaluation import evaluate
 from umpteen.predictor import Predictor
 from umpteen.report import write_report
-from umpteen.report.style import STYLE
+from umpteen.report.writing import style_sheet
 from umpteen.training.reporters import Silent
 from umpteen.training.run import train
 
@@ -195,8 +195,8 @@ def test_page_needs_nothing_from_outside_and_runs_no_script(run):
             assert re.fullmatch(r"#[a-z]+", value), (tag, value)
             assert ("section", "id", value[1:]) in page.attributes
     assert "://" not in page.raw
-    assert "@import" not in STYLE
-    assert "url(" not in STYLE
+    assert "@import" not in style_sheet()
+    assert "url(" not in style_sheet()
     policy = next(v for _, n, v in page.attributes if n == "content" and "default-src" in v)
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy

@@ -1,5 +1,6 @@
 """A small run to serve, an application in this process, and a service in another."""
 
+import gc
 import json
 import os
 import re
@@ -13,7 +14,9 @@ import time
 import urllib.error
 import urllib.request
 
+import forks
 import pytest
+from forks import fork
 from small_runs import fit
 from waiting import PATIENCE
 
@@ -21,6 +24,8 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
 
+IMPORTS = ("uvicorn", "umpteen.cli.serve", "umpteen.serving.app", "umpteen.serving.run")
+"""What a service needs."""
 DEADLINE = 4 * PATIENCE
 """Of requests, where a test asks for no other: a busy machine must not refuse them."""
 
@@ -59,6 +64,7 @@ def serving(run):
             return stack.enter_context(client)
 
         yield start
+    gc.freeze()  # as tests/conftest.py does: services unfreeze
 
 
 @pytest.fixture
@@ -67,15 +73,20 @@ def client(serving):
 
 
 class Service:
-    """``umpteen serve`` in a process of its own."""
+    """``umpteen serve`` in a process of its own, forked or (``afresh``) started by Python."""
 
-    def __init__(self, run, *flags):
-        command = [sys.executable, "-m", "umpteen", "serve", str(run), "--port", "0"]
-        command += ["--deadline", str(DEADLINE), *flags]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [*command, "--device", "cpu"], stderr=subprocess.PIPE, text=True, env=environment
-        )
+    def __init__(self, run, *flags, afresh=False):
+        words = ["serve", str(run), "--port", "0", "--deadline", str(DEADLINE), *map(str, flags)]
+        words += ["--device", "cpu"]
+        reading, writing = os.pipe()
+        with os.fdopen(writing, "w") as out:
+            if afresh:
+                command = [sys.executable, "-m", "umpteen", *words]
+                environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+                self.process = subprocess.Popen(command, stderr=out, env=environment)
+            else:
+                self.process = fork(forks.__file__, "command", *words, out=writing, imports=IMPORTS)
+        self._pipe = os.fdopen(reading)
         self.lines = []
         self._said = threading.Event()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -97,10 +108,11 @@ class Service:
         self.url = f"{found.group(1)}://127.0.0.1:{self.port}"
 
     def _listen(self):
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip())
-            if "serving " in line and "://" in line:
-                self._said.set()
+        with self._pipe:
+            for line in self._pipe:
+                self.lines.append(line.rstrip())
+                if "serving " in line and "://" in line:
+                    self._said.set()
         self._said.set()
 
     def wait_until_ready(self, seconds=PATIENCE):
@@ -138,8 +150,8 @@ def service():
     """Starts services, and ends them: ``service(run, "--workers", "2")``."""
     started = []
 
-    def start(run, *flags):
-        started.append(Service(run, *flags))
+    def start(run, *flags, **options):
+        started.append(Service(run, *flags, **options))
         return started[-1]
 
     yield start

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from umpteen.serving.batching import Overloaded
-from umpteen.serving.changes import ChangeQueue
+from umpteen.serving.engine import ChangeQueue
 
 
 async def hold(queue, release, order, name):

@@ -10,8 +10,7 @@ from waiting import until
 
 from umpteen.run_folder import RunFolder
 from umpteen.store import ChangeStore
-from umpteen.store.backup import backup
-from umpteen.store.restore import restore
+from umpteen.store.backup import backup, restore
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 TEXT = "old river mirror"

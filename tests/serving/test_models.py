@@ -5,14 +5,14 @@ import gc
 import itertools
 import json
 import shutil
-import subprocess
-import sys
 import threading
 from functools import partial
 
 import pytest
+from click.testing import CliRunner
 from waiting import PATIENCE, until
 
+from umpteen.cli import main
 from umpteen.client import Client, ServiceError
 from umpteen.errors import ConfigError, NotWritten
 from umpteen.serving.app import create_app
@@ -181,8 +181,7 @@ def test_a_swap_under_load_fails_no_request_in_any_worker(service, folder):
         thread.join()
     assert set(codes) == {200}
     assert len(seen) == 2  # each answer comes from one of the models, none from both
-    command = [sys.executable, "-m", "umpteen", "models", "list", "--url", running.url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    done = CliRunner().invoke(main, ["models", "list", "--url", running.url, "--json"])
     assert json.loads(done.stdout)["active"] == "a", done.stderr
 
 

@@ -553,3 +553,18 @@ def test_a_service_that_is_gone_is_a_sentence(browser, run):
     page.wait("document.querySelector('#predict-fault .fault')")
     assert "cannot be reached" in page.text("#predict-fault .fault")
     page.close()
+
+
+def test_the_tables_of_a_report_fit_beside_their_charts(browser, served_run, tmp_path):
+    from umpteen.report import write_report
+
+    page = browser.open()
+    page.size(1100, 900)
+    page.go(write_report(served_run, out=tmp_path / "report.html", device="cpu").as_uri())
+    page.js("document.querySelector('#bins tbody tr').cells[2].textContent = '333 to 389'")
+    widths = page.js(
+        "[...document.querySelectorAll('.charts .scroll')].map(e => [e.scrollWidth, e.clientWidth])"
+    )
+    assert len(widths) == 2
+    assert all(needed <= there for needed, there in widths), widths
+    page.close()

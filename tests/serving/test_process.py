@@ -8,12 +8,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
+from forks import run_command
 from waiting import PATIENCE, until
 
 from umpteen.run_folder import RunFolder
@@ -48,7 +48,7 @@ def other_run(tiny_data, tmp_path_factory):
 
 
 def test_stopping_finishes_what_was_accepted(service, run):
-    running, sizes = service(run), [60] * 8 + [1] * 8
+    running, sizes = service(run, afresh=True), [60] * 8 + [1] * 8
     unit = cost_of(len(TEXT), 40, explain=False)
 
     def accepted():
@@ -159,18 +159,17 @@ def test_killed_right_after_the_answer_no_change_is_lost(service, run):
 
 def test_mistakes_at_the_start_are_sentences(run, tmp_path, service):
     def serve(*words):
-        command = [sys.executable, "-m", "umpteen", "serve", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        return run_command("serve", *words, file=tmp_path / "said.txt")
 
-    done = serve(tmp_path / "nowhere")
-    assert (done.returncode, "is not a run folder" in done.stderr) == (1, True)
-    done = serve(run, "--read-token-file", tmp_path / "none")
-    assert (done.returncode, "token cannot be read" in done.stderr) == (1, True)
+    code, said = serve(tmp_path / "nowhere")
+    assert (code, "is not a run folder" in said) == (1, True)
+    code, said = serve(run, "--read-token-file", tmp_path / "none")
+    assert (code, "token cannot be read" in said) == (1, True)
     running = service(run)
-    done = serve(run, "--port", running.port)
-    assert done.returncode == 1
-    assert "cannot be listened on" in done.stderr
-    assert "Traceback" not in done.stderr
+    code, said = serve(run, "--port", running.port)
+    assert code == 1
+    assert "cannot be listened on" in said
+    assert "Traceback" not in said
 
 
 def test_the_examples_of_the_document_run(service, run):

@@ -7,10 +7,9 @@ import pytest
 from umpteen.errors import RunError, StoreDamaged
 from umpteen.files import exclusive_folder
 from umpteen.store import NewLabel
-from umpteen.store import restore as module
-from umpteen.store.backup import backup
+from umpteen.store import backup as module
+from umpteen.store.backup import backup, restore
 from umpteen.store.change_store import FILE_NAME
-from umpteen.store.restore import restore
 
 from .helpers import LABELS, facts, open_store
 

@@ -1,11 +1,15 @@
 """Runs of a study in several processes: the same results, and nothing left behind."""
 
 import json
-import subprocess
-import sys
+import os
+import select
+import signal
 
+import forks
 import pytest
+from forks import fork, run_command
 from small_runs import SETTINGS
+from waiting import PATIENCE
 
 from umpteen.study import running
 from umpteen.study.definition import read_study
@@ -72,18 +76,23 @@ def test_processes_end_with_a_command_that_is_killed_and_the_next_one_continues(
     file, tiny_data_folder, tmp_path
 ):
     out = tmp_path / "out"
-    command = [
-        *(sys.executable, "-m", "umpteen", "study", str(file), "--out", str(out)),
-        *("--device", "cpu", "--path", f"tiny={tiny_data_folder}"),
-        *("--jobs", "2", "--only", "--plain--"),
+    words = [
+        *("study", str(file), "--out", str(out), "--device", "cpu"),
+        *("--path", f"tiny={tiny_data_folder}", "--jobs", "2", "--only", "--plain--"),
     ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("[1/1] tiny--")  # a run is under way
+    reading, writing = os.pipe()
+    process = fork(forks.__file__, "command", *words, out=writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as said:
+        assert said.readline().startswith(b"[1/1] tiny--")  # a run is under way
         process.kill()
         # Children have this pipe too: it ends when all of them have.
-        process.communicate(timeout=180)
-    subprocess.run(command, check=True, capture_output=True)
+        while select.select([said], [], [], PATIENCE)[0] and said.read(1 << 16):
+            pass
+        assert select.select([said], [], [], 0)[0], "a process goes on"
+    assert process.wait() == -signal.SIGKILL
+    code, printed = run_command(*words, file=tmp_path / "said.txt")
+    assert code == 0, printed
     study = read_study(file, {"tiny": str(tiny_data_folder)})
     running.run_missing(study, tmp_path / "whole", device="cpu", only="--plain--")
     assert results_of(out) == results_of(tmp_path / "whole")

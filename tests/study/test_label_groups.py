@@ -8,7 +8,7 @@ import pytest
 import umpteen
 from umpteen.errors import ConfigError
 from umpteen.study.definition import read_study
-from umpteen.study.label_groups import group_metrics
+from umpteen.study.outcomes import group_metrics
 from umpteen.study.sources import hide_labels
 
 

@@ -88,7 +88,7 @@ def test_nothing_is_printed_and_lines_are_logged(frame, capfd, caplog):
     assert (printed.out, printed.err) == ("", "")
     names = {record.name for record in caplog.records}
     assert "umpteen.training" in names
-    assert "Tokenizing" in caplog.text
+    assert "Settings: " in caplog.text
     assert "Fitting the ensemble" in caplog.text
     assert "Epoch 1: " in caplog.text
 
@@ -98,11 +98,11 @@ def test_progress_is_shown_on_stderr_when_asked_for(frame, capfd, caplog):
         umpteen.train(frame, overrides=QUICK, progress=True)
     printed = capfd.readouterr()
     assert printed.out == ""
-    assert "Tokenizing" in printed.err
+    assert "Settings: " in printed.err
     # Where logging shows the lines already, they are not printed again.
     with caplog.at_level(logging.INFO, logger="umpteen"):
         umpteen.train(frame, overrides=QUICK, progress=True)
-    assert "Tokenizing" not in capfd.readouterr().err
+    assert "Settings: " not in capfd.readouterr().err
 
 
 def test_progress_is_shown_in_a_terminal_and_a_notebook_by_default(monkeypatch):
@@ -122,7 +122,7 @@ def test_a_notebook_shows_a_bar_and_the_last_lines(frame, monkeypatch):
     umpteen.train(frame, overrides=QUICK)
     assert '<progress value="1.000" max="1">' in shown[-1]
     assert "epoch 1/1 loss" in shown[-1]
-    assert "Tokenizing" in "".join(shown)
+    assert "Settings: " in "".join(shown)
     assert max(len(text.splitlines()) for text in shown) <= 12
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from small_runs import checkpoints, fit, stop_at
+from small_runs import SHARD, checkpoints, fit, stop_at
 from test_all_labels import gradients, model_of, token_store
 
 from umpteen.config.loading import load_config
@@ -145,7 +145,7 @@ def test_an_empty_bank_is_filled_by_itself(tiny_data):
 def test_the_bank_is_part_of_the_checkpoint_and_damage_is_noticed(tiny_data, tmp_path):
     run = tmp_path / "run"
     stop_at(5, tiny_data, run, "pool.scope=bank")
-    newest = checkpoints(run)[-1] / "bank.safetensors"
+    newest = checkpoints(run)[-1] / SHARD
     damaged = bytearray(newest.read_bytes())
     damaged[-1] ^= 1
     newest.write_bytes(damaged)

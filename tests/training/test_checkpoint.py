@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from small_runs import checkpoints, fit, outcome, steps, stop_at
+from small_runs import SHARD, checkpoints, fit, outcome, steps, stop_at
 
 from umpteen import errors
 from umpteen.data.dataset import Dataset, Split
@@ -54,10 +54,9 @@ def empty(file) -> None:
 
 NEWEST = "checkpoints/step-000000005"
 DAMAGE = [
-    (flip, f"{NEWEST}/model.safetensors"),
-    (truncate, f"{NEWEST}/model.safetensors"),
-    (remove, f"{NEWEST}/model.safetensors"),
-    (flip, f"{NEWEST}/optimizer.safetensors"),
+    (flip, f"{NEWEST}/{SHARD}"),
+    (truncate, f"{NEWEST}/{SHARD}"),
+    (remove, f"{NEWEST}/{SHARD}"),
     (truncate, f"{NEWEST}/state.json"),
     (empty, f"{NEWEST}/state.json"),
     (remove, f"{NEWEST}/state.json"),
@@ -100,7 +99,7 @@ def test_a_whole_newest_checkpoint_needs_no_warning(stopped, whole, tiny_data, c
 def test_no_whole_checkpoint_is_one_sentence(stopped, tiny_data):
     before = steps(stopped)
     for folder in checkpoints(stopped):
-        flip(folder / "model.safetensors")
+        flip(folder / SHARD)
     with pytest.raises(errors.RunError, match="no checkpoint is whole") as caught:
         fit(tiny_data, stopped, resume=True)
     assert "step-000000004" in str(caught.value)
@@ -128,9 +127,9 @@ def test_a_damaged_checkpoint_of_a_later_step_does_not_outlive_the_next_save(sto
 def test_moments_keep_their_types(stopped, tiny_data):
     from safetensors.torch import load_file
 
-    before = load_file(stopped / NEWEST / "optimizer.safetensors")
+    before = load_file(stopped / NEWEST / SHARD)
     fit(tiny_data, stopped, resume=True)
-    after = load_file(checkpoints(stopped)[-1] / "optimizer.safetensors")
+    after = load_file(checkpoints(stopped)[-1] / SHARD)
     assert {name: value.dtype for name, value in before.items()} == {
         name: value.dtype for name, value in after.items()
     }

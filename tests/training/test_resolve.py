@@ -8,13 +8,17 @@ from small_runs import SETTINGS, StopAt, fit, outcome
 from umpteen.config.loading import load_config
 from umpteen.data.dataset import Dataset
 from umpteen.training.prepare import training_splits
-from umpteen.training.resolve import profile_of, resolve_config, resolve_open_settings
+from umpteen.training.resolve import (
+    GivenSettings,
+    profile_of,
+    resolve_config,
+    resolve_open_settings,
+)
 from umpteen.training.run import train
 
 
-def resolved(data, *, preset=None, overrides=(), dataset=None, minutes=None):
-    return resolve_config(data, preset=preset, overrides=overrides, dataset=dataset,
-                  minutes=minutes)  # fmt: skip
+def resolved(data, **given):
+    return resolve_config(data, GivenSettings(**given))
 
 
 def test_without_a_preset_rules_choose(tiny_data):

@@ -20,13 +20,16 @@ from rank_children import on_ranks, said
 from small_runs import SETTINGS, checkpoints, outcome, steps, stop_at
 from small_runs import fit as fit_alone
 
-from umpteen.compute.distributed.sharding import Ranks
+from umpteen.compute.distributed.sharding import Ranks, start_ranks
 from umpteen.config.loading import load_config
 from umpteen.data.formats import load_dataset
 from umpteen.data.labels import LabelSet
-from umpteen.errors import ConfigError, TrainingStopped
+from umpteen.errors import ConfigError, RunError, TrainingStopped
+from umpteen.evaluation import evaluate
+from umpteen.predictor import Predictor
 from umpteen.run_folder import RunFolder
 from umpteen.training import refresh
+from umpteen.training.checkpoint_shards import ShardFiles
 from umpteen.training.reporters import Silent
 from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
@@ -99,6 +102,15 @@ CASES = {
         "train.epochs=1",
     ),
 }
+FROZEN = "two stages, the second frozen"
+CASES[FROZEN] = (
+    "loss.dual_share=1.0",
+    "loss.bce=0.2",
+    "model.label_init=zeros",
+    "stage2.train={frozen = true, epochs = 1, lr_labels = 0.05}",
+    "stage2.loss={dual_share = 0.0}",
+    "stage2.model={label_init = 'text'}",
+)
 TRANSFORMER = "all labels, transformer"
 CASES[TRANSFORMER] = (
     "pool.scope=all",
@@ -107,16 +119,22 @@ CASES[TRANSFORMER] = (
     "train.label_moments=int8",
 )
 """In float32, as its weights are; the label table in few bits, which each rank rounds alike."""
+IN_FLOAT32 = (TRANSFORMER, FROZEN)
+"""The vectors of a frozen encoder are kept in float32."""
 WHOLE = {2: list(CASES)[::2], 3: list(CASES)[1::2]}
 RESUMED = {3: list(CASES)[::2], 1: list(CASES)[1::2]}
 """By number of ranks. Every case runs on two (until it is stopped), on three, and on another number
 than it was stopped on; not every case in every way, as a run of three costs that of three runs."""
+FORCED = ("pool, both heads", "all labels, both heads", "bank, both heads")
+"""Cases that also run on one rank which exchanges with itself, as a test of nccl would."""
 SHARDED = "pool, both heads"
 """The case whose ranks search their own labels when negatives are mined."""
 IMPORTS = ("transformers.models.bert.modeling_bert", "transformers.models.auto.tokenization_auto")
 """What a transformer needs."""
 STOP = 3
 NO_FILTERS = np.zeros((0, 2), np.int64)
+DAMAGED = "damaged"
+"""Copies of a run whose checkpoints lack the last byte of the second rank's file."""
 CONTINUED, CONTINUED_CASE = "from another run", "all labels, both heads"
 
 
@@ -133,11 +151,9 @@ class InterruptAt(Silent):
 
 def fit(ranks, folder, name, *changes, **options):
     refresh.SHARDED_BYTES = 0 if name.startswith(SHARDED) else 1 << 30
+    torch.set_default_dtype(torch.float32 if name.startswith(IN_FLOAT32) else torch.float64)
     if name.startswith(TRANSFORMER):
-        torch.set_default_dtype(torch.float32)
         changes = (*changes, f"encoder.name={folder / 'bert'}", "encoder.options={}")
-    else:
-        torch.set_default_dtype(torch.float64)
     data = load_dataset(folder / "data")
     overrides = () if options.get("resume") else (*SMALL, *changes)
     out = folder / name
@@ -166,14 +182,33 @@ def stopped(ranks, folder):
             continue
         raise AssertionError(f"rank {ranks.rank} went on")
 
+    an_evaluation_is_that_of_one_rank(ranks, folder)
     what_needs_one_rank_is_refused(ranks, folder)
     losses_that_are_not_numbers(ranks, folder)
     each_rank_draws_its_own_and_the_same_again(ranks, folder)
 
 
+def an_evaluation_is_that_of_one_rank(ranks, folder):
+    """Every head, the ensemble too, with filter pairs; and of fewer texts than ranks."""
+    torch.set_default_dtype(torch.float32)
+    predictor, data = Predictor.load(folder / "tiny"), load_dataset(folder / "data")
+    some = replace(data["test"].select(np.arange(7)), filters=np.array([[0, 1], [6, 2]]))
+    for part in (some, some.select(np.array([3]))):
+        given = replace(data, splits={**data.splits, "test": part})
+        found = evaluate(predictor, given, ranks=ranks)
+        alone = evaluate(predictor, given)
+        for head, report in alone.heads.items():
+            assert found.heads[head].n == report.n
+            # Products of fewer texts at once may round otherwise.
+            assert found.heads[head].values == pytest.approx(report.values, abs=1e-4), head
+        wanted = alone.sets["expected_calibration_error"]
+        assert found.sets["expected_calibration_error"] == pytest.approx(wanted, abs=1e-3)
+        assert "ensemble" in found.heads
+
+
 def what_needs_one_rank_is_refused(ranks, folder):
-    with pytest.raises(ConfigError, match="several ranks train neither"):
-        fit(ranks, folder, "refused", "train.frozen=true", "loss.dual_share=0.0")
+    with pytest.raises(ConfigError, match="several ranks train no label vectors with texts"):
+        fit(ranks, folder, "refused", "model.label_parametrization=text")
     if ranks.first:  # which makes the folder, and removes it on its way out
         assert not (folder / "refused").exists()
 
@@ -216,21 +251,30 @@ def each_rank_draws_its_own_and_the_same_again(ranks, folder):
 def resumed(ranks, folder):
     for case in RESUMED[ranks.world]:
         fit(ranks, folder, f"{case}-resumed-{ranks.world}", resume=True)
+    with pytest.raises(RunError, match="no checkpoint is whole.*shard-00002-of-00002") as caught:
+        fit(ranks, folder, f"{DAMAGED}-{ranks.world}", resume=True)
+    assert "\n" not in str(caught.value)
 
 
 def whole_and_resumed(ranks, folder):
     whole(ranks, folder)
     resumed(ranks, folder)
+    if ranks.world == 1:
+        forced = start_ranks(torch.device("cpu"), forced=True)
+        for case in FORCED:
+            fit(forced, folder, f"{case}-forced", *CASES[case])
+        forced.close()
 
 
 # -- what they left ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def runs(tiny_data, tiny_data_folder, tiny_bert, tmp_path_factory):
+def runs(tiny_data, tiny_data_folder, tiny_bert, tiny_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("on-ranks")
     shutil.copytree(tiny_data_folder, folder / "data")
     shutil.copytree(tiny_bert, folder / "bert")
+    (folder / "tiny").symlink_to(tiny_run)
     settings = json.loads((folder / "bert" / "config.json").read_text())
     settings.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     (folder / "bert" / "config.json").write_text(json.dumps(settings))
@@ -254,21 +298,24 @@ def runs(tiny_data, tiny_data_folder, tiny_bert, tmp_path_factory):
     for world, cases in RESUMED.items():
         for case in cases:
             shutil.copytree(folder / f"{case}-stopped", folder / f"{case}-resumed-{world}")
+        damage(checkpoints(folder / f"{cases[0]}-resumed-{world}")[-1])  # the one before is taken
+        shutil.copytree(folder / f"{cases[0]}-stopped", folder / f"{DAMAGED}-{world}")
+        for checkpoint in checkpoints(folder / f"{DAMAGED}-{world}"):
+            damage(checkpoint)
     start("whole_and_resumed", 1)
     start("whole_and_resumed", 3)
     return folder
 
 
+def damage(checkpoint):
+    file = checkpoint / "shard-00002-of-00002.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
 def weights_of(run):
     """Every tensor of the newest checkpoint, weights and moments."""
-    from safetensors.torch import load_file
-
-    newest = checkpoints(run)[-1]
-    return {
-        f"{file.name} {name}": value
-        for file in sorted(newest.glob("*.safetensors"))
-        for name, value in load_file(file).items()
-    }
+    shards = ShardFiles(sorted(checkpoints(run)[-1].glob("*.safetensors")))
+    return {name: shards.whole(name) for name in shards.names("")}
 
 
 def history(run):
@@ -278,7 +325,7 @@ def history(run):
 def assert_same_run(run, expected):
     ours, theirs = steps(run), steps(expected)
     assert len(ours) == len(theirs) >= 4
-    exact = not run.name.startswith(TRANSFORMER)
+    exact = not run.name.startswith(IN_FLOAT32)
     for one, other in zip(ours, theirs, strict=True):
         near = 1e-9 if exact else 2e-6
         found, expected_loss = one.pop("loss"), other.pop("loss")
@@ -307,6 +354,11 @@ def test_any_number_of_ranks_comes_to_what_one_comes_to(case, world, runs):
     assert_same_run(runs / f"{case}-{world}", runs / f"{case}-1")
 
 
+@pytest.mark.parametrize("case", FORCED)
+def test_one_rank_that_exchanges_with_itself_comes_to_the_same(case, runs):
+    assert_same_run(runs / f"{case}-forced", runs / f"{case}-1")
+
+
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_start_from_another_run_as_one_does(world, runs):
     assert_same_run(runs / f"{CONTINUED}-{world}", runs / f"{CONTINUED}-1")
@@ -319,6 +371,23 @@ def test_a_run_stopped_on_two_ranks_goes_on_with_any_number(case, world, runs):
     taken = len(steps(runs / f"{case}-stopped"))
     assert STOP <= taken < len(steps(runs / f"{case}-1"))
     assert_same_run(runs / f"{case}-resumed-{world}", runs / f"{case}-1")
+
+
+def test_torch_reads_the_checkpoint_of_several_ranks(runs):
+    import torch.distributed.checkpoint as dcp
+
+    run = runs / f"{WHOLE[3][0]}-3"
+    expected = weights_of(run)
+    found = {name: torch.full_like(value, 7) for name, value in expected.items()}
+    reader = dcp.HuggingFaceStorageReader(str(checkpoints(run)[-1]))
+    dcp.load(found, storage_reader=reader, no_dist=True)
+    assert len(found) > 10
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+    files = list(checkpoints(run)[-1].glob("*.safetensors"))
+    sizes = [file.stat().st_size for file in files]
+    assert len(sizes) == 3
+    assert max(sizes) < 0.6 * sum(sizes)  # each rank writes its share
 
 
 def test_the_first_rank_alone_writes(runs):

@@ -5,7 +5,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from small_runs import SETTINGS, StopAt, checkpoints, fit, outcome, steps, stop_at
+from small_runs import SETTINGS, SHARD, StopAt, checkpoints, fit, outcome, steps, stop_at
 from test_all_labels import gradients, model_of, token_store
 
 import umpteen
@@ -223,7 +223,7 @@ def test_a_damaged_checkpoint_of_the_second_stage_falls_back_to_the_first(
     stop_at(N_STEPS + 2, tiny_data, run, *changes)
     newest = checkpoints(run)[-1]
     assert newest.name == f"step-{N_STEPS + 1:09d}"
-    (newest / "model.safetensors").write_bytes(b"")
+    (newest / SHARD).write_bytes(b"")
     fit(tiny_data, run, resume=True)
     assert outcome(run) == expected
 

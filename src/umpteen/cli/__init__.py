@@ -9,34 +9,6 @@ import os
 import click
 
 COMMANDS = {
-    "backup": "umpteen.cli.backup:backup",
-    "data": "umpteen.cli.data:data",
-    "demo": "umpteen.cli.demo:demo",
-    "evaluate": "umpteen.cli.evaluate:evaluate",
-    "export": "umpteen.cli.export:export",
-    "fit-ensemble": "umpteen.cli.fit_ensemble:fit_ensemble",
-    "examples": "umpteen.cli.examples:examples",
-    "index": "umpteen.cli.index:index",
-    "judge": "umpteen.cli.judge:judge",
-    "keys": "umpteen.cli.keys:keys",
-    "labels": "umpteen.cli.labels:labels",
-    "models": "umpteen.cli.models:models",
-    "plan": "umpteen.cli.plan:plan",
-    "predict": "umpteen.cli.predict:predict",
-    "presets": "umpteen.cli.presets:presets",
-    "repair": "umpteen.cli.repair:repair",
-    "report": "umpteen.cli.report:report",
-    "rerank": "umpteen.cli.rerank:rerank",
-    "restore": "umpteen.cli.restore:restore",
-    "score": "umpteen.cli.score:score",
-    "study": "umpteen.cli.study:study",
-    "serve": "umpteen.cli.serve:serve",
-    "start": "umpteen.cli.start:start",
-    "suggest": "umpteen.cli.suggest:suggest",
-    "train": "umpteen.cli.train:train",
-}
-
-SUMMARIES = {
     "backup": "Copy a run while it is served.",
     "data": "Check, describe, split, convert and build data sets.",
     "demo": "Train the default model on a small real data set and try it.",
@@ -63,6 +35,7 @@ SUMMARIES = {
     "suggest": "Choose the texts to label next.",
     "train": "Train a model.",
 }
+"""Name to summary; a command is in the module of its name."""
 
 
 class LazyGroup(click.Group):
@@ -76,14 +49,14 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"umpteen.cli.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
 
 @click.group(cls=LazyGroup)

@@ -75,7 +75,9 @@ def sentences(function: Function) -> Function:
 
 
 def log(text: str) -> None:
-    """Print a line to stderr; stdout is for data."""
+    """Print a line to stderr, unless it is a detail; stdout is for data."""
+    if type(text).__name__ == "Detail":  # by name: its module imports numpy
+        return
     click.echo(escape_controls(text, keep="\n\t"), err=True)
 
 

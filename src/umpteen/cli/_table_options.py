@@ -116,13 +116,7 @@ def input_options(function: Function) -> Function:
 
 
 def read_data(path: str, data_format: str | None, table: TableOptions) -> Dataset:
-    """Read a data set and print how it was read where that may be otherwise than meant.
-
-    Args:
-        path: A folder, a file, or ``-``.
-        data_format: The format, if it is not recognised.
-        table: The options of tables.
-    """
+    """Read a data set and print how it was read where that may be otherwise than meant."""
     from umpteen.data.formats import load_dataset
 
     dataset = load_dataset(path, data_format, options=table)

@@ -73,15 +73,17 @@ def check(path: str, data_format: str | None, as_json: bool, table: TableOptions
     """
     from umpteen.config.default_rules import MAX_TOKENS
     from umpteen.data import statistics
-    from umpteen.data.checks import find_warnings
+    from umpteen.data.checks import find_warnings, words_of
     from umpteen.data.formats import find_format, read_format
+    from umpteen.data.text_scan import scan_texts
 
     name, part = find_format(path, data_format, table)
     dataset = read_format(path, name, part, table)
     for note in dataset.notes:
         log(note)
-    warnings = statistics.check(dataset, part, Path(path))
-    warnings += find_warnings(dataset, max_tokens=MAX_TOKENS["bag"])
+    scans = scan_texts(dataset, words_of(MAX_TOKENS["bag"]))
+    warnings = statistics.check(dataset, part, Path(path), scans)
+    warnings += find_warnings(dataset, max_tokens=MAX_TOKENS["bag"], scans=scans)
     splits = {
         each: {
             "queries": len(split),

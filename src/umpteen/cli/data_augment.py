@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -70,27 +70,19 @@ def augment(
     path: str,
     out: str,
     method: str,
-    rows: str,
-    share: float,
-    order: str,
     validation_share: float,
     seed: int,
     to: str,
     data_format: str | None,
-    delta: float | None,
-    max_positives: int,
-    max_queries: int,
-    walk_steps: int,
-    restart: float,
-    word_share: float,
     table: TableOptions,
+    **options: Any,
 ) -> None:
     """Write an augmented copy (see HELP)."""
     import dataclasses
 
     from umpteen.config.schema import AugmentConfig, RunConfig, ValidationConfig
     from umpteen.data.formats import FORMATS
-    from umpteen.data.formats.features import losses
+    from umpteen.data.formats.writing import losses
     from umpteen.files import atomic_folder
     from umpteen.registry import resolve
     from umpteen.training.prepare import augmented, training_splits
@@ -100,18 +92,7 @@ def augment(
     config = RunConfig(
         seed=seed,
         validation=ValidationConfig(share=validation_share),
-        augment=AugmentConfig(
-            method=method,
-            delta=delta,
-            rows=rows,
-            share=share,
-            order=order,
-            max_positives=max_positives,
-            max_queries=max_queries,
-            walk_steps=walk_steps,
-            restart=restart,
-            word_share=word_share,
-        ),
+        augment=AugmentConfig(method=method, **options),
     )
     part = resolve(FORMATS, to, kind="format")
     # The folder comes first: an OUT that exists is refused before the work, not after.

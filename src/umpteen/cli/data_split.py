@@ -41,7 +41,7 @@ def split(
     The only text of a label stays in train.
     """
     from umpteen.data.formats import FORMATS
-    from umpteen.data.formats.features import losses
+    from umpteen.data.formats.writing import losses
     from umpteen.data.splitting import split_dataset
     from umpteen.files import atomic_folder
     from umpteen.registry import resolve

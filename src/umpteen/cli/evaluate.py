@@ -64,8 +64,11 @@ def evaluate(
     """Print metrics of RUN on DATA, in percent, for each head.
 
     F1, MicroF1 and MacroF1 measure the labels above the threshold of the ensemble; F1@5,
-    MicroF1@5 and MacroF1@5 the first 5 labels of any head.
+    MicroF1@5 and MacroF1@5 the first 5 labels of any head. Under torchrun each process ranks an
+    even share of the texts, and the first one prints.
     """
+    from umpteen.compute.distributed.sharding import start_ranks
+    from umpteen.compute.precision import choose_device
     from umpteen.evaluation import evaluate as run_evaluation
     from umpteen.metrics import DEFAULT_METRICS, parse_all
     from umpteen.per_label import require_table_name
@@ -75,6 +78,7 @@ def evaluate(
     names = [str(metric) for metric in parse_all(chosen)]  # before anything is loaded
     if per_label is not None:
         require_table_name(per_label)
+    ranks = start_ranks(choose_device(device))
     predictor = Predictor.load(run, device=device, which=which)
     result = run_evaluation(
         predictor,
@@ -83,13 +87,15 @@ def evaluate(
         head=head,
         metrics=chosen,
         without=without,
+        ranks=ranks,
     )
+    ranks.close()
+    if not ranks.first:
+        return
     if per_label is not None and result.per_label is not None:
         written = result.per_label.write(per_label)
-        log(
-            f"Wrote {plural(written, 'label')} to {per_label}; predicted are "
-            f"{result.per_label.rule} (head {result.per_label.head})"
-        )
+        rule = f"{result.per_label.rule} (head {result.per_label.head})"
+        log(f"Wrote {plural(written, 'label')} to {per_label}; predicted are {rule}")
     if result.trained_texts and split != "train":
         n = next(iter(result.heads.values())).n
         log(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
 from umpteen.cli._options import json_option, log, plural, sentences, write_json, write_table
-from umpteen.cli.labels import open_store
+from umpteen.cli.labels import open_store, read_json_lines
 
 PAGE = 50
 SHOWN_CHARACTERS = 60
@@ -39,7 +39,7 @@ def add(run: str, file: IO[str], as_json: bool) -> None:
     store = open_store(run)
     name = getattr(file, "name", "-")
     table = Path(name).suffix.lower() in TABLES
-    pairs = _read_table(name, store.labels.ids) if table else list(_read(file))
+    pairs = _read_table(name, store.labels.ids) if table else list(read_json_lines(file, _example))
     texts, labels = [p["text"] for p in pairs], [p["labels"] for p in pairs]
     count = store.add_examples(texts, labels, who="cli")
     total = len(store.state().examples)
@@ -99,29 +99,20 @@ def _read_table(name: str, known: Sequence[str]) -> list[dict[str, Any]]:
     return pairs
 
 
-def _read(file: IO[str]) -> Iterator[dict[str, Any]]:
+def _example(line: str) -> dict[str, Any]:
     from umpteen.errors import DataError
     from umpteen.store.checks import check_examples
 
-    name = getattr(file, "name", "-")
-    number = 0
     try:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"not JSON: {error}", path=name, line=number) from None
-            whole = isinstance(value, dict) and isinstance(value.get("text"), str)
-            if not whole or not isinstance(value.get("labels"), list):
-                raise DataError('expected {"text": "..", "labels": [ids]}', path=name, line=number)
-            value["labels"] = [str(i) if isinstance(i, int) else i for i in value["labels"]]
-            try:
-                check_examples([value["text"]], [value["labels"]])
-            except DataError as error:
-                message = str(error).replace("example 1", "the example")
-                raise DataError(message, path=name, line=number) from None
-            yield value
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8: {error}", path=name, line=number + 1) from error
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {error}") from None
+    whole = isinstance(value, dict) and isinstance(value.get("text"), str)
+    if not whole or not isinstance(value.get("labels"), list):
+        raise DataError('expected {"text": "..", "labels": [ids]}')
+    value["labels"] = [str(i) if isinstance(i, int) else i for i in value["labels"]]
+    try:
+        check_examples([value["text"]], [value["labels"]])
+    except DataError as error:
+        raise DataError(str(error).replace("example 1", "the example")) from None
+    return value

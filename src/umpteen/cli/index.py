@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,15 +25,7 @@ from umpteen.head_names import COMBINED, HEADS
 @click.option("-k", default=10, show_default=True, type=click.IntRange(1), help="For the recall.")
 @json_option
 @sentences
-def index(
-    run: str,
-    kind: str | None,
-    factory: str | None,
-    max_memory: int | None,
-    heads: tuple[str, ...],
-    k: int,
-    as_json: bool,
-) -> None:
+def index(run: str, k: int, as_json: bool, **options: Any) -> None:
     """Build a search index for RUN; predictions use it from then on.
 
     Prints its recall of the exact top k on the run's example queries, and the time per query of
@@ -44,16 +37,8 @@ def index(
 
     folder = RunFolder(run).require()
     predictor = Predictor.load(run, device="cpu", with_indexes=False, with_ensemble=False)
-    rows = build_label_indexes(
-        folder,
-        predictor.label_vectors,
-        predictor.vectors(_example_texts(folder.examples)),
-        kind=kind,
-        factory=factory,
-        heads=heads,
-        k=k,
-        max_memory=max_memory,
-    )
+    queries = predictor.vectors(_example_texts(folder.examples))
+    rows = build_label_indexes(folder, predictor.label_vectors, queries, k=k, **options)
     if as_json:
         write_json(rows)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,6 +13,7 @@ from umpteen.cli._options import json_option, log, plural, sentences, write_json
 if TYPE_CHECKING:
     from umpteen.store import ChangeStore, NewLabel
 
+Item = TypeVar("Item")
 PAGE = 50
 SHOWN = 5
 STATES = {"added": "there", "retired": "retired", "restored": "in use"}
@@ -46,7 +47,11 @@ def add(
 
     if (file is None) == (label_id is None) or (label_id is None) != (text is None):
         raise click.UsageError("Name an ID and a TEXT, or a --file.")
-    new = [NewLabel(label_id or "", text or "")] if file is None else list(_read(file))
+    new = (
+        [NewLabel(label_id or "", text or "")]
+        if file is None
+        else list(read_json_lines(file, _label))
+    )
     known = {each.id for each in new}
     _change(run, lambda store: store.add_labels(new, who="cli"), "added", as_json, known)
 
@@ -142,11 +147,7 @@ def open_store(run: str) -> ChangeStore:
 
 
 def _change(
-    run: str,
-    change: Callable[[ChangeStore], int],
-    done: str,
-    as_json: bool,
-    ids: Collection[str],
+    run: str, change: Callable[[ChangeStore], int], done: str, as_json: bool, ids: Collection[str]
 ) -> None:
     store = open_store(run)
     count = change(store)
@@ -162,27 +163,29 @@ def _change(
         log(f"already {STATES[done]}: {shown}")
 
 
-def _read(file: IO[str]) -> Iterator[NewLabel]:
+def read_json_lines(file: IO[str], parse: Callable[[str], Item]) -> Iterator[Item]:
+    """Yield what ``parse`` makes of each line that is not blank; errors name file and line."""
     from umpteen.errors import DataError
-    from umpteen.store import NewLabel
 
-    name = getattr(file, "name", "-")
-    number = 0
+    name, number = getattr(file, "name", "-"), 0
     try:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                fields = json.loads(line)
-                label = NewLabel(**fields).check()
+                item = parse(line)
             except DataError as error:
                 raise DataError(str(error), path=name, line=number) from error
-            except (ValueError, TypeError, RecursionError) as error:
-                raise DataError(
-                    'expected {"id": .., "text": ..}, optionally with "content"',
-                    path=name,
-                    line=number,
-                ) from error
-            yield label
+            yield item
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8: {error}", path=name, line=number + 1) from error
+
+
+def _label(line: str) -> NewLabel:
+    from umpteen.errors import DataError
+    from umpteen.store import NewLabel
+
+    try:
+        return NewLabel(**json.loads(line)).check()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError('expected {"id": .., "text": ..}, optionally with "content"') from error

@@ -39,18 +39,18 @@ def models() -> None:
 
 @models.command("list")
 @_service_options
-def list_(url: str, token_file: str | None, cafile: str | None, as_json: bool) -> None:
+def list_(as_json: bool, **service: Any) -> None:
     """List the served models and those that can be loaded."""
-    with _client(url, token_file, cafile) as client:
+    with _client(**service) as client:
         _show(client.models(), as_json)
 
 
 @models.command()
 @click.argument("name")
 @_service_options
-def load(name: str, url: str, token_file: str | None, cafile: str | None, as_json: bool) -> None:
+def load(name: str, as_json: bool, **service: Any) -> None:
     """Load the run NAME of the service's folder of runs, beside the active model."""
-    with _client(url, token_file, cafile) as client:
+    with _client(**service) as client:
         _show(client.load_model(name), as_json)
 
 
@@ -58,33 +58,26 @@ def load(name: str, url: str, token_file: str | None, cafile: str | None, as_jso
 @click.argument("name")
 @click.option("--carry-changes", is_flag=True, help="Apply labels and examples changed so far.")
 @_service_options
-def activate(
-    name: str,
-    carry_changes: bool,
-    url: str,
-    token_file: str | None,
-    cafile: str | None,
-    as_json: bool,
-) -> None:
+def activate(name: str, carry_changes: bool, as_json: bool, **service: Any) -> None:
     """Give requests that name no model to NAME; no request fails."""
-    with _client(url, token_file, cafile) as client:
+    with _client(**service) as client:
         _show(client.activate_model(name, carry_changes=carry_changes), as_json)
 
 
 @models.command()
 @_service_options
-def rollback(url: str, token_file: str | None, cafile: str | None, as_json: bool) -> None:
+def rollback(as_json: bool, **service: Any) -> None:
     """Activate the model that was active before."""
-    with _client(url, token_file, cafile) as client:
+    with _client(**service) as client:
         _show(client.roll_back_model(), as_json)
 
 
 @models.command()
 @click.argument("name")
 @_service_options
-def unload(name: str, url: str, token_file: str | None, cafile: str | None, as_json: bool) -> None:
+def unload(name: str, as_json: bool, **service: Any) -> None:
     """Unload the model NAME, which must not be active."""
-    with _client(url, token_file, cafile) as client:
+    with _client(**service) as client:
         _show(client.unload_model(name), as_json)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,6 +48,9 @@ USUAL = {"tokens": 12.0, "positives": 5.0}
 @click.option(
     "--gpu", "kind", metavar="NAME", help="h200, a100, ..., or cpu. By default this machine's."
 )
+@click.option(
+    "--link", type=float, metavar="GB/S", help="What each sends to the others; else its own."
+)
 @click.option("--memory", type=float, metavar="GIB", help="Memory of each; else its own.")
 @click.option("--tokens", type=float, help="Tokens of a text, on average: the data's, else 12.")
 @click.option("--positives", type=float, help="Labels of a text, on average: the data's, else 5.")
@@ -65,6 +68,7 @@ def plan(
     overrides: tuple[str, ...],
     gpus: int,
     kind: str | None,
+    link: float | None,
     memory: float | None,
     tokens: float | None,
     positives: float | None,
@@ -83,7 +87,7 @@ def plan(
     """
     from umpteen.config.checks import refused_on_ranks
     from umpteen.errors import ConfigError
-    from umpteen.plan import Job, estimate, find_encoder
+    from umpteen.plan import estimate, find_encoder, job_of
 
     given = {"labels": labels, "queries": queries, "tokens": tokens, "positives": positives}
     settings, numbers = _settings_and_numbers(data, data_format, table, preset, overrides, given)
@@ -91,19 +95,18 @@ def plan(
     if gpus > 1 and refused is not None:
         raise ConfigError(f"--gpus {gpus}: {refused}")
     machine = _machine(kind, memory)
+    if link is not None:
+        if not link > 0:
+            raise ConfigError(f"--link must be above 0 GB/s, not {link:g}")
+        machine = replace(machine, link=link * 1e9)
     numbers["tokens"] = min(
         numbers["tokens"], float(settings.data.max_tokens * settings.data.chunks)
     )
     shape = find_encoder(encoder or settings.encoder.name)
     if dim is None and settings.model.projection == "none":
         dim = shape.hidden
-    job = Job(
-        encoder=shape,
-        gpus=gpus,
-        alone=refused is not None,
-        **numbers,
-        **_from_settings(settings, dim, is_gpu=machine.is_gpu),
-    )
+    job = job_of(settings, shape, dim=dim, is_gpu=machine.is_gpu, gpus=gpus, **numbers)
+    job = replace(job, alone=refused is not None)
     found = estimate(job, machine)
     if as_json:
         write_json(found.as_json())
@@ -136,12 +139,10 @@ def _settings_and_numbers(
         numbers: dict[str, Any] = dict(USUAL)
     else:
         from umpteen.plan.from_data import data_numbers
-        from umpteen.training.resolve import resolve_config
+        from umpteen.training.resolve import GivenSettings, resolve_config
 
         read = read_data(data, data_format, table)
-        resolved = resolve_config(
-            read, preset=preset, overrides=overrides, dataset=None, minutes=None
-        )
+        resolved = resolve_config(read, GivenSettings(preset, overrides))
         for line in resolved.reasons:
             log(line)
         settings = resolved.config
@@ -167,33 +168,6 @@ def _machine(kind: str | None, memory: float | None) -> Machine:
     return with_memory(this_machine(), memory)
 
 
-def _from_settings(settings: RunConfig, dim: int | None, *, is_gpu: bool) -> dict[str, Any]:
-    """Return what a plan needs of the settings."""
-    pool, batches, train = settings.pool, settings.batches, settings.train
-    return {
-        "dim": settings.model.dim if dim is None else dim,
-        "dual": "dual" in settings.model.heads,
-        "classifier": "classifier" in settings.model.heads,
-        "scope": pool.scope,
-        "batch": batches.size,
-        "drawn": pool.positives + pool.negatives + pool.extra_positives,
-        "max_labels": pool.max_labels,
-        "min_labels": pool.min_labels,
-        "mined": settings.mined_labels,
-        "clustered": batches.clustered,
-        "refresh_epochs": batches.refresh_epochs,
-        "epochs": train.epochs,
-        "frozen": train.frozen,
-        "chunk_tokens": pool.chunk_tokens,
-        "block_bytes": (pool.memory_mib or (1536 if is_gpu else 512)) << 20,
-        "label_storage": train.label_storage,
-        "label_moments": train.label_moments,
-        "label_device": train.label_device,
-        "movable": settings.model.label_parametrization == "free",
-        "bf16": train.precision == "bf16" or (train.precision == "auto" and is_gpu),
-    }
-
-
 def _write(found: Plan, *, here: bool) -> None:
     from umpteen.plan.estimate import in_gib
 
@@ -211,6 +185,11 @@ def _write(found: Plan, *, here: bool) -> None:
     title = f"Time ({found.pool:,} labels in a step of {job.batch:,} queries)"
     write_table(["of a", "takes"], times, title=title)
     write_lines("")
+    if found.exchanged_bytes:
+        rows = [[name, size / 1e6] for name, size in found.exchanged_bytes.items()]
+        title = f"Each sends to the others, at {machine.link / 1e9:g} GB/s"
+        write_table(["in a", "MB"], rows, title=title)
+        write_lines("")
     if found.fits:
         write_lines("It fits.")
     elif found.advice:

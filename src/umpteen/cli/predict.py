@@ -144,7 +144,7 @@ def open_texts(
     predictor: Predictor, file: str, table: TableOptions, data_format: str | None
 ) -> RowReader | None:
     """Open a file of texts as training read its own; None where it is empty."""
-    from umpteen.data.formats.first_bytes import peek
+    from umpteen.data.formats.recognise import peek
     from umpteen.data.formats.row_batches import open_rows
     from umpteen.data.formats.table_options import TableOptions
     from umpteen.errors import DataError

@@ -19,7 +19,7 @@ def restore(source: str, run: str, as_json: bool) -> None:
     changes made since the backup.
     """
     from umpteen.run_folder import RunFolder
-    from umpteen.store.restore import restore as put_back
+    from umpteen.store.backup import restore as put_back
 
     trained, _ = RunFolder(source).require().read_labels()
     done = put_back(source, run, trained)

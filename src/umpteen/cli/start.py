@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from umpteen.cli._options import device_option, log, plural, sentences
@@ -35,17 +37,7 @@ from umpteen.cli._options import device_option, log, plural, sentences
 )
 @device_option
 @sentences
-def start(
-    labels: str,
-    out: str,
-    texts: str | None,
-    encoder: str | None,
-    text: str,
-    language: str | None,
-    check: str | None,
-    self_training: bool | None,
-    device: str,
-) -> None:
+def start(labels: str, texts: str | None, out: str, **options: Any) -> None:
     """Make a run from LABELS alone, without labelled texts.
 
     LABELS is a file with one name per line; a csv, tsv, parquet or JSON lines file with names, ids
@@ -55,16 +47,5 @@ def start(
     """
     from umpteen.training.start import start as make
 
-    model = make(
-        labels,
-        texts,
-        out=out,
-        encoder=encoder,
-        text=text,
-        language=language,
-        check=check,
-        self_training=self_training,
-        device=device,
-        log=log,
-    )
+    model = make(labels, texts, out=out, log=log, **options)
     log(f"The run with {plural(len(model.labels), 'label')} is in {out}. Next: umpteen serve {out}")

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     "--encoder", metavar="NAME", help="bag, convolution, or a Hugging Face folder or hub name."
 )
 @click.option(
-    "--text",
-    type=click.Choice(["title", "all"]),
-    help="Read titles only, or titles and contents.",
+    "--text", type=click.Choice(["title", "all"]), help="Read titles only, or titles and contents."
 )
 @click.option(
     "--minutes",
@@ -68,6 +66,9 @@ if TYPE_CHECKING:
     metavar="MODULE:NAME",
     help="A class that receives the progress, called with RUN; repeatable.",
 )
+@click.option(
+    "--verbose", is_flag=True, help="Print why each setting was chosen, and every stage and fit."
+)
 @device_option
 @format_option
 @sentences
@@ -80,8 +81,6 @@ def train(
     text: str | None,
     without_changes: bool,
     resume: bool,
-    tensorboard: bool,
-    more_reporters: tuple[str, ...],
     device: str,
     data_format: str | None,
     table: TableOptions,
@@ -119,9 +118,7 @@ def train(
     settings |= {"overrides": [*overrides, *changes], "resume": resume, "started": started}
     settings["changes"] = not without_changes
     try:
-        tested = _train(
-            data, data_format, table, folder, device, tensorboard, more_reporters, **settings
-        )
+        tested = _train(data, data_format, table, folder, device, **settings)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception:
@@ -140,8 +137,10 @@ def _train(
     table: TableOptions,
     folder: RunFolder,
     device: str,
+    *,
     tensorboard: bool,
     more_reporters: tuple[str, ...],
+    verbose: bool,
     **options: Any,
 ) -> bool:
     """Read the data and train; return whether it has a test split."""
@@ -151,7 +150,7 @@ def _train(
     from umpteen.training.run import train as run
 
     ranks = start_ranks(choose_device(device))
-    reporters: list[Reporter] = [Terminal(), LogFile(folder)] if ranks.first else []
+    reporters: list[Reporter] = [Terminal(verbose=verbose), LogFile(folder)] if ranks.first else []
     if tensorboard and ranks.first:
         reporters.append(TensorBoard(folder.path / "tensorboard"))
     if ranks.first:

@@ -34,13 +34,6 @@ def cast_weights(groups: Sequence[Sequence[Tensor]], dtype: torch.dtype) -> list
     """Return each group of parameters as one tensor.
 
     Equals ``[torch.cat(group).to(dtype) for group in groups]``.
-
-    Args:
-        groups: Parameters of one dtype and device; within a group they differ in rows alone.
-        dtype: What to cast to.
-
-    Returns:
-        One tensor per group.
     """
     parameters = [p for group in groups for p in group]
     return list(_Cast.apply(dtype, [len(group) for group in groups], *parameters))

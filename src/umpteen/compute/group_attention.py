@@ -37,10 +37,7 @@ class Group:
 
 
 def equal_groups(offsets: NDArray[Any]) -> list[Group]:
-    """Group texts of the same length, without padding.
-
-    (M + 1,) offsets, sorted.
-    """
+    """Group texts of the same length, without padding. (M + 1,) offsets, sorted."""
     lengths = np.diff(offsets)
     first = np.flatnonzero(np.diff(lengths, prepend=-1))
     bounds = [*first.tolist(), len(lengths)]

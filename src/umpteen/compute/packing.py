@@ -48,9 +48,6 @@ def pack(tokens: Ragged) -> Packed:
     """Leave out repeated texts and sort the others by length.
 
     Equals encoding every text for itself: text i of the input is text ``back[i]`` of the result.
-
-    Args:
-        tokens: Ragged tokens of B texts of at least one token each, NumPy.
     """
     ids, offsets = np.asarray(tokens.ids), np.asarray(tokens.offsets)
     lengths = np.diff(offsets)

@@ -86,14 +86,7 @@ RANGES: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
 
 
 def broken_rules(config: Any) -> list[str]:
-    """Return a sentence for every rule that the settings of a run break.
-
-    Args:
-        config: A ``RunConfig``.
-
-    Returns:
-        Nothing where all hold.
-    """
+    """Return a sentence for every rule that the settings of a run break."""
     found: list[Problem] = []
     for key, (*others, last) in CHOICES.items():
         if get(config, key) not in (*others, last):
@@ -239,14 +232,7 @@ RELATIONS = (
 
 
 def refused_on_ranks(config: Any) -> str | None:
-    """Return why a run with these settings trains on one rank alone; None where several can.
-
-    Args:
-        config: A ``RunConfig``.
-
-    Returns:
-        A sentence.
-    """
+    """Return why a run with these settings trains on one rank alone; None where several can."""
     if config.augment.method in MIXED:
         return (
             f"several ranks mix no queries (augment.method={config.augment.method}); "
@@ -260,11 +246,7 @@ def refused_on_ranks(config: Any) -> str | None:
     if config.model.label_parametrization != "free":
         return (
             f"several ranks train no label vectors with texts (model.label_parametrization="
-            f"{config.model.label_parametrization}); train with one rank"
-        )
-    if config.stage2 or config.train.frozen:
-        return (
-            "several ranks train neither a second stage nor a frozen encoder (stage2, "
-            "train.frozen); train these with one rank"
+            f"{config.model.label_parametrization}), which need texts of other ranks' labels; "
+            "train with one rank"
         )
     return None

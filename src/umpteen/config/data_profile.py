@@ -49,9 +49,6 @@ def profile_data(
         tokenizer: The encoder's; None counts words instead, at four tokens for three of them.
         encoder: Its kind.
         min_validation: Held-out queries that an ensemble needs; 0 where none is wanted.
-
-    Returns:
-        The facts.
     """
     train = data["train"]
     lengths = _lengths(_spaced(train.texts(text)), tokenizer)

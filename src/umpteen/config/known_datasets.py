@@ -52,9 +52,6 @@ def around_preset(values: Mapping[str, Any], preset: str, dataset: str) -> dict[
         preset: Its name, with or without ``gandalf-`` before it; a file's name has no settings of
             its own here.
         dataset: The data set's name.
-
-    Returns:
-        The values together.
     """
     about = tomllib.loads(dataset_text(dataset))
     name = preset.removeprefix("gandalf-")

@@ -30,9 +30,6 @@ def from_mapping(values: Mapping[str, Any], *, source: str) -> RunConfig:
         values: Sections and keys, as a TOML file holds them.
         source: Where they come from, for the message.
 
-    Returns:
-        The config, with defaults for what is left out.
-
     Raises:
         ConfigError: Naming each unknown key and wrong type.
     """

@@ -66,9 +66,7 @@ def _split(
     halves = np.stack([middle - starts, bounds[1:] - middle], axis=1).reshape(-1)
     pieces = _pieces(halves, device)
     cluster = torch.repeat_interleave(
-        torch.arange(len(starts), device=device),
-        _send(sizes, device),
-        output_size=len(order),
+        torch.arange(len(starts), device=device), _send(sizes, device), output_size=len(order)
     )  # (N,) ascending along the order
     picks = _first_centres(starts, sizes, generator)
     centres = placed[_send(picks, device)].float()  # (2 clusters, D)

@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from umpteen.data.csr import column_counts
 from umpteen.data.display import dataset_html, split_html
-from umpteen.data.labels import LabelSet, join_texts
+from umpteen.data.labels import JoinedStrings, LabelSet, join_texts
 from umpteen.data.mapped_strings import MappedStrings
 from umpteen.data.string_column import select_strings
 from umpteen.display import counted
@@ -60,10 +61,12 @@ class Split:
     def texts(self, which: str = "all") -> Sequence[str]:
         """Return what the encoder reads of each query.
 
-        ``"title"`` or ``"all"`` (title and content). Many titles alone are not copied.
+        ``"title"`` or ``"all"`` (title and content). Many texts are not copied.
         """
-        if isinstance(self.titles, MappedStrings) and (which == "title" or self.contents is None):
-            return self.titles
+        if isinstance(self.titles, MappedStrings):
+            if which == "title" or self.contents is None:
+                return self.titles
+            return JoinedStrings(self.titles, self.contents)
         return join_texts(self.titles, self.contents, which)
 
     def select(self, rows: NDArray[np.int64]) -> Split:
@@ -135,7 +138,7 @@ class Dataset:
     @property
     def label_counts(self) -> NDArray[np.int64]:
         """(L,) training queries of each label; what propensities and frequency bins are made of."""
-        return np.asarray(self["train"].targets.getnnz(axis=0), dtype=np.int64)
+        return column_counts(self["train"].targets)
 
     @classmethod
     def from_lists(

@@ -141,11 +141,7 @@ class FrameTable:
         self._n_rows = n_rows
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield row number and values of each row.
-
-        Args:
-            columns: The columns wanted; all by default.
-        """
+        """Yield row number and values of each row."""
         wanted = self.columns if columns is None else list(columns)
         for start in range(0, self._n_rows, ROWS_AT_ONCE):
             parts = [_values(self._values[name], start) for name in wanted]

@@ -21,13 +21,6 @@ WIDTH = 40
 def draw_text(bins: Sequence[Mapping[str, int]], *, width: int = WIDTH) -> list[str]:
     """Return lines that show how many labels share each fifth of the training pairs.
 
-    Args:
-        bins: Head to tail, as ``statistics.describe_bins`` gives them.
-        width: The longest bar.
-
-    Returns:
-        One line for each bin, after a heading.
-
     Example:
         >>> for line in draw_text([{"labels": 1, "pairs": 8, "fewest": 8, "most": 8}], width=3):
         ...     print(line)

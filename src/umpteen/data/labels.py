@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, repeat
@@ -145,6 +145,25 @@ class _Readable(Sequence[str]):
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
         return self._labels.titles[row] or self._labels.ids[row]
+
+
+class JoinedStrings(Sequence[str]):
+    """Titles joined with contents while they are read, where a list of them would not fit."""
+
+    def __init__(self, titles: Sequence[str], contents: Sequence[str]) -> None:
+        self._titles, self._contents = titles, contents
+
+    def __len__(self) -> int:
+        return len(self._titles)
+
+    def __getitem__(self, row):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN204
+        if isinstance(row, slice):
+            return join_texts(self._titles[row], self._contents[row], "all")
+        return f"{self._titles[row]} {self._contents[row]}".strip()
+
+    def __iter__(self) -> Iterator[str]:
+        pairs = zip(self._titles, self._contents, strict=True)
+        return (f"{title} {content}".strip() for title, content in pairs)
 
 
 def join_texts(titles: Sequence[str], contents: Sequence[str] | None, which: str) -> list[str]:

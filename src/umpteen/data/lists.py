@@ -50,8 +50,7 @@ def dataset_from_lists(
             named = sum(len(list(row)) for row in rows)
             repeated = named - splits[split].targets.nnz
             if repeated:
-                plural = "" if repeated == 1 else "s"
-                notes.append(f"{split}: {repeated:,} label{plural} twice in a row, kept once")
+                notes.append(f"{split}: {counted(repeated, 'label')} twice in a row, kept once")
     return Dataset(label_set, splits, propensity, name, tuple(notes))
 
 

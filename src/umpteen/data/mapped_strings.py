@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.growing_array import forget
 from umpteen.errors import DataError
 
 AT_ONCE = 1 << 15
@@ -68,7 +69,10 @@ class MappedStrings(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), AT_ONCE):
-            yield from self._between(start, min(start + AT_ONCE, len(self)))
+            some = self._between(start, min(start + AT_ONCE, len(self)))
+            forget(self.raw)
+            forget(self.offsets)
+            yield from some
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str) or len(other) != len(self):

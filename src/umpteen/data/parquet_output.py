@@ -37,10 +37,7 @@ def kinds_of(
 def write_parquet(lines: Path, path: Path, kinds: Mapping[str, list[str]]) -> None:
     """Write a parquet file from JSON lines; memory does not grow with their number.
 
-    Args:
-        lines: The JSON lines.
-        path: The file to write; it is there whole or not at all.
-        kinds: The kinds of values of each column. A column of mixed kinds becomes text.
+    A column of mixed kinds becomes text.
     """
     pa = require("pyarrow", extra="parquet")
     parquet = require("pyarrow.parquet", extra="parquet")

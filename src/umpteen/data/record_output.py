@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from umpteen.data.formats.unreadable import WORKBOOKS
+from umpteen.data.formats.recognise import WORKBOOKS
 from umpteen.data.mapped_strings import MappedStrings
 from umpteen.data.parquet_output import kinds_of, write_parquet
 from umpteen.errors import DataError
@@ -18,7 +18,6 @@ from umpteen.escape import to_json_text
 from umpteen.extras import require
 from umpteen.files import read_json, sync, write_json
 
-OUTPUTS = ("jsonl", "csv", "parquet")
 SUFFIXES = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv",
             ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
 

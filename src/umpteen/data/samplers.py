@@ -77,13 +77,6 @@ def coarser(bounds: RowIndices, cluster_size: int) -> RowIndices:
     Halving leaves each cluster next to its sibling, so every second bound is a level less. Clusters
     that are large enough stay as they are.
 
-    Args:
-        bounds: Where each of 2 ** n clusters starts, and the number of queries.
-        cluster_size: The wanted size.
-
-    Returns:
-        The bounds of fewer, larger clusters.
-
     Example:
         >>> coarser(np.array([0, 3, 5, 8, 10]), 5)
         array([ 0,  5, 10])

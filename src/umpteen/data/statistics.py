@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.csr import row_sizes
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.formats.lines import shown
 from umpteen.data.formats.recognise import Format
+from umpteen.data.text_scan import Places, SplitScan, scan_texts
 
 BINS = 5
 FEW_QUERIES = 5
@@ -104,34 +106,35 @@ def describe_bins(
 
 
 def find_oddities(
-    dataset: Dataset, files: Mapping[str, str] | None = None, *, unit: str = "row", show: int = 5
+    dataset: Dataset,
+    files: Mapping[str, str] | None = None,
+    *,
+    unit: str = "row",
+    scans: Mapping[str, SplitScan] | None = None,
 ) -> list[str]:
     """Return what can be trained on but is seldom meant: empty texts, rows without labels.
-
-    Args:
-        dataset: The data.
-        files: What to call the file of each split; the split's own name otherwise.
-        unit: What row i + 1 is in that file, "line" or "row".
-        show: How many places to name for each kind.
 
     Returns:
         One sentence for each kind of oddity in each split, with its places.
     """
-    files = files or {}
+    files, scans = files or {}, scan_texts(dataset) if scans is None else scans
     said = []
     for name, split in dataset.splits.items():
-        blank = np.array([not text.strip() for text in split.texts()], bool)
-        unlabelled = split.targets.getnnz(axis=1) == 0
-        for mask, what in ((blank, "empty text"), (unlabelled, "no labels")):
-            rows = np.flatnonzero(mask) + 1
-            if len(rows):
-                places = ", ".join(map(str, rows[:show]))
-                more = f" and {len(rows) - show} more" if len(rows) > show else ""
-                plural = "s" if len(rows) > 1 else ""
-                said.append(f"{files.get(name, name)}, {unit}{plural} {places}{more}: {what}")
-    blank_labels = [row for row, text in enumerate(dataset.labels.encoder_texts()) if not text]
+        for places, what in (
+            (scans[name].empty, "empty text"),
+            (_unlabelled(split), "no labels"),
+        ):
+            if places.count:
+                rows = ", ".join(str(row + 1) for row in places.rows)
+                more = places.count - len(places.rows)
+                rows += f" and {more} more" if more else ""
+                plural = "s" if places.count > 1 else ""
+                said.append(f"{files.get(name, name)}, {unit}{plural} {rows}: {what}")
+    labels = dataset.labels
+    texts = labels.titles if labels.contents is None else labels.encoder_texts()
+    blank_labels = [row for row, text in enumerate(texts) if not text]
     if blank_labels:
-        first = dataset.labels.ids[blank_labels[0]]
+        first = labels.ids[blank_labels[0]]
         said.append(f"{len(blank_labels)} labels have an empty text, first {first!r}")
     return said
 
@@ -140,22 +143,32 @@ def unlabelled_notes(dataset: Dataset) -> list[str]:
     """Return how many rows of each split have no labels, and what becomes of them."""
     said = []
     for name, split in dataset.splits.items():
-        rows = np.flatnonzero(split.targets.getnnz(axis=1) == 0)
-        if len(rows):
-            rule = "kept as texts that no label fits" if len(rows) > 1 else "kept"
-            plural = "s" if len(rows) > 1 else ""
-            first = f"first row {rows[0] + 1}"
-            said.append(f"{name}: {len(rows):,} row{plural} without labels, {rule} ({first})")
+        found = _unlabelled(split)
+        if found.count:
+            rule = "kept as texts that no label fits" if found.count > 1 else "kept"
+            plural = "s" if found.count > 1 else ""
+            first = f"first row {found.rows[0] + 1}"
+            said.append(f"{name}: {found.count:,} row{plural} without labels, {rule} ({first})")
     return said
 
 
-def check(dataset: Dataset, part: Format, path: Any) -> list[str]:
+def _unlabelled(split: Split) -> Places:
+    found, start = Places(), 0
+    for sizes in row_sizes(split.targets):
+        found.add(start + np.flatnonzero(sizes == 0))
+        start += len(sizes)
+    return found
+
+
+def check(
+    dataset: Dataset, part: Format, path: Any, scans: Mapping[str, SplitScan] | None = None
+) -> list[str]:
     """Return the oddities of a data set just read, with the names of its files."""
     found = part.files(path)
     files = {name: shown(file) for name, file in found.items()}
     unit_of = getattr(part, "unit_of", lambda file: part.UNIT)
     unit = "line" if all(unit_of(file) == "line" for file in found.values()) else "row"
-    return find_oddities(dataset, files, unit=unit)
+    return find_oddities(dataset, files, unit=unit, scans=scans)
 
 
 def _describe_split(split: Split) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""Strings collected one by one: a list while they are few, flat arrays once there are many."""
+"""Strings collected one by one: a list while they are few, bytes in a file once there are many."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.data.mapped_strings import MappedStrings
+from umpteen.data.growing_array import GrowingArray
+from umpteen.data.mapped_strings import AT_ONCE, MappedStrings
 
 PACKED_ROWS = 1 << 20
 """Strings from which on they are kept as bytes: a Python string takes 57 bytes beside its text."""
@@ -18,7 +19,9 @@ class StringColumn:
 
     def __init__(self) -> None:
         self._recent: list[str] = []
-        self._parts: list[MappedStrings] = []
+        self._limit = PACKED_ROWS
+        self._raw = GrowingArray(np.uint8)
+        self._offsets = GrowingArray(np.int64)
         self.has_text = False
         """Whether any string is not empty."""
 
@@ -26,17 +29,33 @@ class StringColumn:
         """Add a string."""
         self._recent.append(text)
         self.has_text = self.has_text or bool(text)
-        if len(self._recent) >= PACKED_ROWS:
-            self._parts.append(MappedStrings.pack(self._recent))
-            self._recent = []
+        if len(self._recent) >= self._limit:
+            self._pack()
 
     def finish(self) -> Sequence[str]:
         """Return the strings; the column is empty afterwards."""
-        recent, parts = self._recent, self._parts
-        self._recent, self._parts = [], []
-        if not parts:
-            return recent
-        return _joined([*parts, MappedStrings.pack(recent)])
+        if self._offsets.length:
+            self._pack()
+            return MappedStrings(self._raw.finish(), self._offsets.finish())
+        recent, self._recent = self._recent, []
+        return recent
+
+    def _pack(self) -> None:
+        packed = MappedStrings.pack(self._recent)
+        first = 1 if self._offsets.length else 0  # each block begins where the one before ended
+        self._offsets.extend(packed.offsets[first:] + self._raw.length)
+        self._raw.extend(packed.raw)
+        self._recent, self._limit = [], min(PACKED_ROWS, AT_ONCE)
+
+
+def pack_column(strings: Iterable[str]) -> MappedStrings:
+    """Return strings as bytes, in a file where they are many."""
+    column = StringColumn()
+    column._limit = min(PACKED_ROWS, AT_ONCE)
+    for text in strings:
+        column.append(text)
+    column._pack()
+    return MappedStrings(column._raw.finish(), column._offsets.finish())
 
 
 def select_strings(strings: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:
@@ -47,10 +66,4 @@ def select_strings(strings: Sequence[str], rows: NDArray[np.int64]) -> Sequence[
         ['c', 'a']
     """
     chosen = (strings[row] for row in rows.tolist())
-    return MappedStrings.pack(chosen) if isinstance(strings, MappedStrings) else list(chosen)
-
-
-def _joined(parts: list[MappedStrings]) -> MappedStrings:
-    sizes = [np.diff(part.offsets) for part in parts]
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-    return MappedStrings(np.concatenate([part.raw for part in parts]), offsets)
+    return pack_column(chosen) if isinstance(strings, MappedStrings) else list(chosen)

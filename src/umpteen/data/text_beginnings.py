@@ -28,11 +28,7 @@ _GPT = r"\s+(?!\S)"
 
 
 def cut_length(tokenizer: Tokenizer) -> int | None:
-    """Return how many characters of a text are tokenized first; None if texts must be whole.
-
-    Args:
-        tokenizer: A tokenizer that truncates.
-    """
+    """Return how many characters of a text are tokenized first; None if texts must be whole."""
     truncation = tokenizer.truncation
     if truncation is None or truncation.get("direction", "right").lower() != "right":
         return None
@@ -43,10 +39,6 @@ def cut_length(tokenizer: Tokenizer) -> int | None:
 
 def beginning(text: str, length: int) -> str | None:
     """Return the first words of a text; None if it is short, or has no place to cut.
-
-    Args:
-        text: The text.
-        length: The characters to keep, at least; the word that they end in is kept whole.
 
     Example:
         >>> beginning("one two three four", 5), beginning("one two", 5)
@@ -59,11 +51,7 @@ def beginning(text: str, length: int) -> str | None:
 
 
 def can_cut(parts: dict[str, Any]) -> bool:
-    """Return whether tokens never span the end of a word, of a tokenizer in JSON form.
-
-    Args:
-        parts: What ``Tokenizer.to_str`` writes.
-    """
+    """Return whether tokens never span the end of a word, of a tokenizer in JSON form."""
     if any(re.search(r"\s", token["content"]) for token in parts.get("added_tokens") or ()):
         return False
     model = parts["model"]

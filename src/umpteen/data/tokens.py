@@ -192,9 +192,6 @@ def prepare(tokenizer: Tokenizer, max_tokens: int, *, owned: bool = False) -> To
         max_tokens: Longer texts are cut to this, special tokens included.
         owned: Whether the caller alone has the tokenizer: then it is changed, and not copied.
 
-    Returns:
-        The tokenizer to encode with.
-
     Raises:
         ConfigError: If ``max_tokens`` leaves no room for a token of the text.
     """

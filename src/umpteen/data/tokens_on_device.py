@@ -19,11 +19,6 @@ class TokensOnDevice:
 
     With ids below 65,536 a token takes 2 bytes there, else 4. Over ``max_bytes`` the ids stay on
     the host, and those of each batch are copied.
-
-    Args:
-        stores: The stores, which are numbered from 0.
-        device: Where the ids go.
-        max_bytes: What they may take there.
     """
 
     def __init__(
@@ -54,14 +49,7 @@ class TokensOnDevice:
         return self._ids is not None
 
     def take(self, chosen: Sequence[tuple[int, RowIndices]]) -> Ragged:
-        """Return the tokens of some texts, one group after the other.
-
-        Args:
-            chosen: For each group the number of its store and the rows of its texts.
-
-        Returns:
-            int32 ids on the device and int64 offsets on the host.
-        """
+        """Return the tokens of some texts, one group after the other."""
         starts = np.concatenate(
             [self._stores[store].offsets[rows] + self._before[store] for store, rows in chosen]
         )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.formats import folder as shared
 from umpteen.data.labels import LabelSet
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 RDF = ("ttl", "rdf", "nt", "jsonld", "skos")
@@ -59,7 +60,7 @@ class Vocabulary:
     def unknown(self, labels: Sequence[str]) -> DataError:
         """Return the error for data none of whose labels are known."""
         return DataError(
-            f"none of the {_count(len(labels), 'label')} of the data is in the vocabulary; the "
+            f"none of the {counted(len(labels), 'label')} of the data is in the vocabulary; the "
             f"first is {labels[0]!r}, the vocabulary has ids such as {self.labels.ids[0]!r}"
         )
 
@@ -125,7 +126,7 @@ def read_vocabulary(path: str | Path, language: str | None = None) -> Vocabulary
 
         concepts = (read_csv if suffix == "csv" else read_tsv)(path)
     elif suffix in (*RDF, "xml", "n3", "json"):
-        from umpteen.data.vocabulary_skos import read_skos
+        from umpteen.data.vocabulary_tables import read_skos
 
         concepts = read_skos(path)
     else:
@@ -165,10 +166,10 @@ def choose_names(concepts: Sequence[Concept], path: Path, language: str | None) 
     metadata = [_metadata(each) for each in kept]
     notes = []
     if len(kept) < len(concepts):
-        notes.append(f"{_count(len(concepts) - len(kept), 'deprecated concept')} left out")
+        notes.append(f"{counted(len(concepts) - len(kept), 'deprecated concept')} left out")
     if languages and (elsewhere := sum(not _fitting(each.preferred, chosen) for each in kept)):
         notes.append(
-            f"{_count(elsewhere, 'label')} without a name in {chosen!r}: another name is used"
+            f"{counted(elsewhere, 'label')} without a name in {chosen!r}: another name is used"
         )
     if language is None and len(languages) > 1:
         notes.append(f"label texts in {chosen!r}; choose with --language {'|'.join(languages[:9])}")
@@ -185,11 +186,7 @@ def choose_names(concepts: Sequence[Concept], path: Path, language: str | None) 
 
 
 class VocabularyNames:
-    """Turn the labels of records into rows of a vocabulary; unknown ones are left out and counted.
-
-    Args:
-        vocabulary: The labels, found by id, then by name.
-    """
+    """Turn the labels of records into rows of a vocabulary; unknown ones are only counted."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -304,9 +301,5 @@ def _add_names(names: dict[str, int], found: Iterable[tuple[str, int]]) -> None:
 def _unknown_notes(unknown: Sequence[str]) -> tuple[str, ...]:
     if not unknown:
         return ()
-    what = _count(len(unknown), "label")
+    what = counted(len(unknown), "label")
     return (f"{what} not in the vocabulary left out, such as {unknown[0]}",)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

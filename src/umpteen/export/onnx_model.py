@@ -1,4 +1,4 @@
-"""``--to onnx``: the query side of a transformer as an ONNX file, in float32 or int8."""
+"""``--to onnx``: the query side of a transformer as an ONNX file, and what int8 costs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,63 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from umpteen.data.dataset import Dataset
+from umpteen.data.dataset import Dataset, hold_out_validation
 from umpteen.errors import ConfigError
-from umpteen.export.network import query_network
-from umpteen.export.rounding_loss import MAX_LOSS, rounding_loss
+from umpteen.evaluation import evaluate
 from umpteen.extras import require
 from umpteen.files import atomic_folder, write_json
-from umpteen.model.exported_encoder import ABOUT, FILES, head_digest
+from umpteen.model.exported_encoder import ABOUT, FILES, ExportedEncoder, head_digest
+from umpteen.model.model import Model
+from umpteen.model.tail import POOLINGS
 from umpteen.predictor import Predictor
+from umpteen.run_folder import RunFolder
 
 OPSET = 20
 PRECISIONS = ("fp32", "int8")
 MAX_FILE_BYTES = 1_500_000_000
 """Larger weights go into a file beside the graph, as ONNX demands."""
+METRICS = ("P@1", "P@5")
+UNSEEN_SHARE = 0.1
+"""Of train, where the run held nothing out; rounding is measured as well on trained texts."""
+MAX_LOSS = 0.2
+"""Points of a metric on validation that int8 may lose."""
+
+
+class QueryNetwork(nn.Module):
+    """A transformer, its pooling and the heads; equals ``Model.query_vectors`` on padded tokens."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        encoder: Any = model.encoder
+        self.network, self.pooling, self.tail = encoder.network, encoder.pooling, encoder.tail
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Map ids and mask (B, T) int64 to (B, heads * dim)."""
+        hidden = self.network(input_ids=ids, attention_mask=mask)[0]
+        vectors = POOLINGS[self.pooling](hidden, mask.bool())
+        if self.tail is not None:
+            vectors = self.tail(vectors)
+        return self.model.search_vectors(vectors)
+
+
+def query_network(predictor: Predictor) -> QueryNetwork:
+    """Return the query side of a predictor, on the CPU.
+
+    Raises:
+        ConfigError: If the encoder is no transformer, or reads texts in chunks.
+    """
+    model = predictor.model
+    if model.encoder.kind != "transformer":
+        raise ConfigError(
+            f"the encoder is of the kind {model.encoder.kind!r}; transformers without chunks can "
+            "be exported as a network"
+        )
+    return QueryNetwork(model.to(torch.device("cpu")).eval()).eval()
 
 
 def export(
@@ -37,9 +79,6 @@ def export(
         out: The folder to make.
         precision: ``fp32``, or ``int8``: weights and products of linear layers are rounded.
         data: With a validation split, or a train split that one is held out of; needed for int8.
-
-    Returns:
-        What was written, in words.
 
     Raises:
         ConfigError: If the encoder cannot be exported, or int8 loses more than 0.2 points on
@@ -139,3 +178,33 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+def rounding_loss(predictor: Predictor, folder: Path, backend: str, data: Dataset) -> float:
+    """Return the points that the exported network loses at most, over heads and metrics.
+
+    Returns:
+        Points (0 to 100); below 0 where it gains.
+
+    Raises:
+        DataError: If the data has neither split.
+    """
+    if "validation" not in data and predictor.folder is not None:
+        settings = RunFolder(predictor.folder).read_settings()
+        held = settings.get("validation", {})
+        data = hold_out_validation(
+            data,
+            share=held.get("share") or UNSEEN_SHARE,
+            max_queries=held.get("max_queries") or len(data["train"]),
+            seed=settings.get("seed", 0),
+        )
+    whole = predictor.encoder
+    found = []
+    for encoder in (whole, ExportedEncoder(whole, folder, backend)):
+        predictor.encoder = encoder
+        try:
+            report = evaluate(predictor, data, split="validation", metrics=METRICS)
+        finally:
+            predictor.encoder = whole
+        found.append(np.array([[h.values[m] for m in METRICS] for h in report.heads.values()]))
+    return float((found[0] - found[1]).max())

@@ -23,9 +23,6 @@ def export(predictor: Predictor, out: str, *, head: str = "dual", table: str = "
         head: Whose vectors.
         table: Name of the table; columns id, text, count, vector, with an HNSW index.
 
-    Returns:
-        What was written, in words.
-
     Raises:
         ConfigError: If the name of the table is none.
         UmpteenError: If Postgres cannot be reached or has no pgvector; nothing is changed then.

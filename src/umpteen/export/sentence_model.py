@@ -39,9 +39,6 @@ def export(predictor: Predictor, out: str, *, head: str = "dual") -> str:
         out: The folder to make.
         head: ``dual`` or ``classifier``.
 
-    Returns:
-        What was written, in words.
-
     Raises:
         ConfigError: If the model has no such head, or its encoder cannot be written as stock
             modules.

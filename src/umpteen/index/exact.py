@@ -101,9 +101,6 @@ class ExactIndex:
             first_pass: "bfloat16" or "float8": score in few bits first; None for not.
             recheck: Whether to search again where the first pass may have missed a near tie.
 
-        Returns:
-            The index.
-
         Raises:
             ConfigError: If the dtype or the first pass is not known.
             UmpteenError: If the vectors are not a finite matrix.
@@ -206,9 +203,6 @@ class ExactIndex:
             device: Where to search.
             memory_bytes: What a search may take for scores.
             first_pass: "bfloat16" or "float8": score in few bits first; None for not.
-
-        Returns:
-            The index.
 
         Raises:
             RunError: If the folder holds no such index or is damaged.

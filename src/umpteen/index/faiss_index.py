@@ -69,9 +69,6 @@ class FaissIndex:
             iterations: Of k-means, for IVF; None for as many as faiss takes.
             seed: Chooses them.
 
-        Returns:
-            The index.
-
         Raises:
             ConfigError: If faiss rejects the factory string or cannot train it, or an option
                 does not belong to it.
@@ -209,9 +206,6 @@ class FaissIndex:
             folder: The folder.
             nprobe: For IVF, the lists to look into; None as it was saved.
             ef_search: For HNSW, the candidates to hold; None as it was saved.
-
-        Returns:
-            The index.
 
         Raises:
             ConfigError: If an option does not belong to this index.

@@ -88,9 +88,6 @@ class IvfPqIndex:
             workspace: Where the temporary folder is made; None for the system's place.
             seed: Chooses the training sample.
 
-        Returns:
-            The index.
-
         Raises:
             ConfigError: If an option does not fit the vectors.
             UmpteenError: If the shape is wrong or a value is not finite.
@@ -206,9 +203,6 @@ class IvfPqIndex:
             folder: The folder.
             vectors: (L, D) the vectors it was built from; None where they were saved with it.
             nprobe: The lists that a search reads; None as it was saved.
-
-        Returns:
-            The index.
 
         Raises:
             MissingExtra: If faiss is not installed.

@@ -151,11 +151,7 @@ def _search_of_lists(faiss: Any, trained: Any) -> Any:
 
 
 def _add(
-    faiss: Any,
-    index: Any,
-    centroids: Any,
-    block: NDArray[np.float32],
-    ids: NDArray[np.int64],
+    faiss: Any, index: Any, centroids: Any, block: NDArray[np.float32], ids: NDArray[np.int64]
 ) -> None:
     lists = np.ascontiguousarray(centroids.search(block, 1)[1][:, 0])
     pointers = (faiss.swig_ptr(array) for array in (block, ids, lists))

@@ -33,20 +33,9 @@ class Tile:
     """As many programs as processors, fed by the copy engine; else one program for each tile."""
 
 
-TILES = {
-    "tiled": Tile(),
-    "tiled-4-stages": Tile(stages=4),
-    "tiled-tall": Tile(queries=256, labels=128),
-    "tiled-small": Tile(labels=128, warps=4),  # two programs fit a processor
-    "tiled-square": Tile(labels=128, warps=8),  # so do two of these
-    "persistent": Tile(persistent=True),
-    "persistent-4-stages": Tile(persistent=True, stages=4),
-    "persistent-tall": Tile(queries=256, labels=128, persistent=True),
-    "persistent-square": Tile(labels=128, warps=8, stages=4, persistent=True),
-}
+TILES = {"tiled": Tile(), "persistent": Tile(persistent=True)}
 COPY_ENGINE = 9
 """The first generation of GPUs that can feed a persistent tile."""
-LABELS_PADDED = 256  # the widest tile
 CANDIDATES_PER_PROGRAM = 32
 
 

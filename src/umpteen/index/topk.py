@@ -16,13 +16,7 @@ _LOW = 0xFFFFFFFF
 
 
 class RunningTop:
-    """The best k of all blocks seen so far; blocks come in rising row order.
-
-    Args:
-        n_queries: B.
-        k: How many to keep.
-        device: Where the blocks are.
-    """
+    """The best k of all blocks seen so far; blocks come in rising row order."""
 
     def __init__(self, n_queries: int, k: int, device: torch.device) -> None:
         self.k = k
@@ -96,13 +90,7 @@ class RunningTop:
 
 
 class KeyedTop:
-    """As ``RunningTop``, exact under any ties, slower; blocks may come in any order.
-
-    Args:
-        n_queries: B.
-        k: How many to keep.
-        device: Where the blocks are.
-    """
+    """As ``RunningTop``, exact under any ties, slower; blocks may come in any order."""
 
     def __init__(self, n_queries: int, k: int, device: torch.device) -> None:
         self.k = k

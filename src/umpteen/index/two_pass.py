@@ -27,12 +27,15 @@ from umpteen.index.groups import (
     GROUP,
     GROUPS_PER_SPAN,
     SPAN,
+    best_spans,
     group_and_place,
+    groups_of,
+    labels_per_block,
     members,
     plain_maxima,
     plain_scores,
+    plain_span_maxima,
 )
-from umpteen.index.spans import best_spans, groups_of, labels_per_block, plain_span_maxima
 from umpteen.index.topk import keys_of, rows_of, scores_of
 
 FIRST_PASSES = {"bfloat16": torch.bfloat16, "float8": torch.float8_e4m3fn}

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.errors import DataError
 from umpteen.metrics.base import Hits
-from umpteen.metrics.hits import find_hits
-from umpteen.types import TopK
 
 
 def frequency_bins(label_counts: NDArray[np.int64], bins: int = 5) -> NDArray[np.int64]:
@@ -45,28 +42,6 @@ def frequency_bins(label_counts: NDArray[np.int64], bins: int = 5) -> NDArray[np
     result = np.empty(len(counts), np.int64)
     result[order] = ordered
     return result
-
-
-def precision_by_bin(
-    topk: TopK,
-    truth: sp.csr_matrix,
-    label_counts: NDArray[np.int64],
-    k: int,
-    bins: int = 5,
-) -> NDArray[np.float64]:
-    """Split P@k by the frequency of the labels that were hit.
-
-    Args:
-        topk: The predictions.
-        truth: (N, L) CSR of positives.
-        label_counts: (L,) counts on the training data.
-        k: Places looked at.
-        bins: How many bins of equal training volume, head to tail.
-
-    Returns:
-        (bins,) fractions whose sum is P@k.
-    """
-    return contributions(find_hits(topk, truth, label_counts=label_counts), k, bins)
 
 
 def contributions(hits: Hits, k: int, bins: int = 5) -> NDArray[np.float64]:

@@ -70,12 +70,6 @@ def put_in_order(topk: TopK) -> TopK:
     A place whose score is -inf holds no prediction, whatever its row. Rows that are in order
     already, as those of our own indexes are, cost one comparison.
 
-    Args:
-        topk: Predictions in any order.
-
-    Returns:
-        The predictions in order; the argument is left alone.
-
     Raises:
         DataError: If a score is not a number.
     """
@@ -130,10 +124,7 @@ def _pairs_of(truth: sp.csr_matrix) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def _find_pairs(
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    n_labels: int,
+    rows: NDArray[np.int64], offsets: NDArray[np.int64], columns: NDArray[np.int64], n_labels: int
 ) -> NDArray[np.bool_]:
     """Return (N, K) whether (i, rows[i, j]) is among the sorted pairs.
 

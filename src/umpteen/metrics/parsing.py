@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from umpteen.errors import ConfigError
 from umpteen.metrics import METRICS
@@ -56,7 +55,7 @@ def parse(text: str) -> Metric:
             f"metric {text!r} is not known. Known, followed by @k: {known}.{_nearest(text)}"
         )
     metric = resolve(METRICS, match["name"], kind="metric")
-    k = _k_parameter(metric)
+    k = inspect.signature(metric).parameters.get("k")
     if match["k"] is None:
         if k is not None and k.default is inspect.Parameter.empty:
             raise ConfigError(f"metric {text!r} needs a k, for example {text}@5")
@@ -87,10 +86,6 @@ def parse_all(texts: Sequence[str]) -> list[Metric]:
     if problems:
         raise ConfigError("; ".join(problems))
     return metrics
-
-
-def _k_parameter(metric: Any) -> inspect.Parameter | None:
-    return inspect.signature(metric).parameters.get("k")
 
 
 def _nearest(text: str) -> str:

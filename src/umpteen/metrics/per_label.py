@@ -48,14 +48,7 @@ class LabelScores:
 
 
 def label_scores(hits: Hits) -> LabelScores:
-    """Count predictions, hits and positives of every label.
-
-    Args:
-        hits: Predictions beside the truth; every place that is filled is a prediction.
-
-    Returns:
-        The counts.
-    """
+    """Count predictions, hits and positives of every label."""
     rows = hits.rows
     return LabelScores(
         np.bincount(rows[rows >= 0], minlength=hits.n_labels),

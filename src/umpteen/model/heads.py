@@ -45,15 +45,7 @@ class DualHead(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Query vectors for the label vectors: dropout(linear(h)), of any length or of length one.
-
-    Args:
-        encoder_dim: Size of encoded texts.
-        dim: Size of the vectors.
-        dropout: Share of their entries that is dropped while training.
-        normalize: Whether they have length one.
-        projection: Whether there is a linear layer; without one ``dim`` is ``encoder_dim``.
-    """
+    """Query vectors for the label vectors: dropout(linear(h)), of any length or of length one."""
 
     def __init__(
         self,

@@ -106,11 +106,7 @@ class Model(nn.Module):
         projects = self.projection != "none"
         if "dual" in self.heads:
             self.dual_head = DualHead(
-                width,
-                self.dim,
-                dropout=self.dropout,
-                normalize=self.normalize,
-                projection=projects,
+                width, self.dim, dropout=self.dropout, normalize=self.normalize, projection=projects
             )
         if "classifier" in self.heads:
             if not self.shares_head:

@@ -124,14 +124,10 @@ def packed_form(network: nn.Module) -> Form | None:
         getattr(config, "position_embedding_type", "absolute") in ("absolute", None)
         and not getattr(config, "is_decoder", False)
         and not getattr(config, "add_cross_attention", False)
-        and _activation(config) == "gelu"
+        and (getattr(config, "hidden_act", None) or getattr(config, "activation", None)) == "gelu"
     )
     form = describe(network, config) if usual else None
     return form if form is not None and _is_plain(form) else None
-
-
-def _activation(config: Any) -> Any:
-    return getattr(config, "hidden_act", None) or getattr(config, "activation", None)
 
 
 def _is_plain(form: Form) -> bool:

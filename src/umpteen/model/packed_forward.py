@@ -186,10 +186,7 @@ def _are_few(form: Form, layout: PackedLayout, dtype: torch.dtype, training: boo
 def _few(
     form: Form, layout: PackedLayout, dtype: torch.dtype, training: bool, starts: Tensor | None
 ) -> Tensor:
-    """Run all layers for few tokens on a CPU.
-
-    Equals ``_plain`` without dropout, up to rounding.
-    """
+    """Run all layers for few tokens on a CPU. Equals ``_plain`` without dropout, up to rounding."""
     word, position = _embedded(form, layout)
     x = _projected(form, _norm(word + position, form.norm, dtype))
     bias = None if form.bias is None else form.bias(layout.longest)

@@ -43,13 +43,7 @@ class PackedLayout:
 
 
 def make_layout(tokens: Ragged, device: torch.device, *, in_tiles: bool) -> PackedLayout:
-    """Arrange texts for one pass.
-
-    Args:
-        tokens: Ragged tokens of at least one token each. Repeats are found where ids are NumPy.
-        device: Where the network is.
-        in_tiles: Whether attention has its kernel; else texts are grouped by length.
-    """
+    """Arrange texts for one pass."""
     on_device = isinstance(tokens.ids, Tensor)
     # Of ids that are not here their places are packed, no two of which are the same.
     packed = pack(Ragged(np.arange(len(tokens.ids)), tokens.offsets) if on_device else tokens)

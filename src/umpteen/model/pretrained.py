@@ -27,9 +27,6 @@ def load_network(name: str, *, saved: bool = False) -> nn.Module:
         name: A folder or hub name. Code in it is not run, unless ``trusts_code()``.
         saved: Whether it is the folder of a run: weights are safetensors, nothing is downloaded.
 
-    Returns:
-        The network.
-
     Raises:
         ConfigError: If it cannot be had.
     """
@@ -88,9 +85,6 @@ def load_tokenizer(name: str, *, prompt: str = "", lower_case: bool = False) -> 
         name: The folder or hub name.
         prompt: Put before every text; becomes a part of the tokenizer.
         lower_case: Whether texts are lower-cased before all else.
-
-    Returns:
-        A ``tokenizers.Tokenizer``.
 
     Raises:
         ConfigError: If there is none.

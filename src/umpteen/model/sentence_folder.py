@@ -46,9 +46,6 @@ class SentenceFolder:
 def read_sentence_folder(name: str) -> SentenceFolder | None:
     """Read the settings of a sentence-transformers folder or hub name.
 
-    Args:
-        name: The folder or hub name.
-
     Returns:
         The settings; None where it is not such a folder, or its first module is no transformer.
 

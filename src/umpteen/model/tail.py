@@ -1,4 +1,4 @@
-"""Layers after pooling: the dense layers and the normalization of an imported encoder."""
+"""Pooling of token vectors, and the layers of an imported encoder after it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,7 @@ class TailLayer:
 
 
 class Tail(nn.Module):
-    """Layers from the pooled vector of a text to its final one.
-
-    Args:
-        layers: In their order.
-        dim: Size of pooled vectors.
-    """
+    """Layers from the pooled vector of a text to its final one."""
 
     def __init__(self, layers: Sequence[TailLayer], dim: int) -> None:
         super().__init__()
@@ -85,3 +80,23 @@ class Tail(nn.Module):
             for number, each in enumerate(described)
         ]
         return cls(layers, dim)
+
+
+def mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean over real tokens: (B, T, D) and (B, T) to (B, D)."""
+    weights = mask.to(hidden.dtype).unsqueeze(-1)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+
+
+def first(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return the first token's vector."""
+    return hidden[:, 0]
+
+
+def last(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Return the last real token's vector."""
+    places = mask.sum(dim=1).clamp(min=1) - 1
+    return hidden[torch.arange(len(hidden), device=hidden.device), places]
+
+
+POOLINGS = {"mean": mean, "first": first, "last": last}

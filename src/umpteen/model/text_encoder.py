@@ -17,14 +17,7 @@ from umpteen.types import Ragged
 
 
 class TextEncoder:
-    """A model with its tokenizer.
-
-    Args:
-        model: In evaluation mode, on its device.
-        tokenizer: The model's tokenizer.
-        text_config: What is read of a text.
-        owned: Whether the tokenizer may be changed in place.
-    """
+    """A model with its tokenizer."""
 
     def __init__(
         self, model: Model, tokenizer: Any, text_config: TextConfig, *, owned: bool = False

@@ -20,9 +20,8 @@ from umpteen.model.packed import Form, packed_form
 from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
 from umpteen.model.packed_layout import PackedLayout
 from umpteen.model.packed_modern import ModernForm, modern_form
-from umpteen.model.pooling import POOLINGS
 from umpteen.model.pretrained import load_network, quiet, width_of
-from umpteen.model.tail import Tail
+from umpteen.model.tail import POOLINGS, Tail
 from umpteen.types import Ragged
 
 TAIL = "tail.safetensors"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -16,7 +14,6 @@ from umpteen.head_names import HEADS
 from umpteen.model.model import Model
 from umpteen.types import Progress, Ragged
 
-PAIRS_AT_ONCE = 1 << 15
 ROWS_AT_ONCE = 1 << 14
 """Labels whose neighbours' vectors are gathered at once."""
 
@@ -73,25 +70,20 @@ def encode_texts(
     return encode_all(vectors, tokens, progress=progress, dtype=dtype)
 
 
-def label_search_vectors(
-    model: Model, tokens: Tokens, *, precision: str = "fp32", dual: Tensor | None = None
-) -> Tensor:
+def label_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
     """Return [D(z_l) ; normalized label vector] of every label: (L, heads * dim), float32.
 
     Args:
         model: In evaluation mode.
         tokens: The labels' tokens.
         precision: Of the encoder.
-        dual: (L, dim) the dual head's vectors, where they are encoded already.
 
     Returns:
         Where the label vectors are; on the model's device, where it has none of its own.
     """
     found: list[Tensor] = []
     if model.dual_head is not None:
-        if dual is None:
-            dual = encode_texts(model, tokens, model.dual, precision=precision)
-        found.append(dual)
+        found.append(encode_texts(model, tokens, model.dual, precision=precision))
     if model.label_vectors is None:
         return found[0]
     # Written where they are to be, in blocks: of millions of labels a copy on the way is as large
@@ -116,14 +108,6 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
     """Return what the classifier scores every label with, (L, dim) float32.
 
     Free vector, text and graph.
-
-    Args:
-        model: In evaluation mode.
-        tokens: The labels' tokens.
-        precision: Of the encoder.
-
-    Returns:
-        On the model's device; not normalized.
     """
     assert model.label_vectors is not None
     if model.label_parametrization == "free":
@@ -140,37 +124,3 @@ def classifier_label_vectors(model: Model, tokens: Tokens, *, precision: str = "
 def query_search_vectors(model: Model, tokens: Tokens, *, precision: str = "fp32") -> Tensor:
     """Return [D(x) ; normalized C(x)] of every text: (N, heads * dim), float32."""
     return encode_texts(model, tokens, model.search_vectors, precision=precision)
-
-
-def pair_scores(
-    queries: NDArray[np.float32],
-    labels: NDArray[np.float32],
-    added: NDArray[np.float32] | None,
-    query_rows: NDArray[np.int64],
-    label_rows: NDArray[np.int64],
-) -> NDArray[np.float32]:
-    """Return (C,) inner products of chosen pairs, without the scores of all others.
-
-    Equals ``(queries @ concatenate([labels, added]).T)[query_rows, label_rows]``.
-
-    Args:
-        queries: (B, D).
-        labels: (L, D), may be memory-mapped.
-        added: (A, D) of the rows from L on.
-        query_rows: (C,).
-        label_rows: (C,).
-
-    Returns:
-        Float32.
-    """
-    scores = np.empty(len(query_rows), np.float32)
-    for start in range(0, len(query_rows), PAIRS_AT_ONCE):
-        here = slice(start, start + PAIRS_AT_ONCE)
-        rows = label_rows[here]
-        known = rows < len(labels)
-        theirs = np.empty((len(rows), labels.shape[1]), np.float32)
-        theirs[known] = labels[rows[known]]
-        if added is not None and not known.all():
-            theirs[~known] = added[rows[~known] - len(labels)]
-        scores[here] = np.einsum("cd,cd->c", queries[query_rows[here]], theirs)
-    return scores

@@ -39,9 +39,6 @@ class Whitening:
         Args:
             labels: (L, D) encoded label names.
             texts: (N, D) encoded texts; the labels are used if None.
-
-        Returns:
-            The projection; few vectors change little.
         """
         labels = labels.double()
         label_mean = _mean(labels)

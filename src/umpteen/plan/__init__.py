@@ -2,7 +2,7 @@
 
 from umpteen.plan.encoders import EncoderShape, find_encoder
 from umpteen.plan.estimate import Plan, estimate
-from umpteen.plan.job import Job
+from umpteen.plan.job import Job, job_of
 from umpteen.plan.machines import MACHINES, Machine, find_machine
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "estimate",
     "find_encoder",
     "find_machine",
+    "job_of",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from umpteen.plan import formulas
+from umpteen.plan import exchange, formulas
 from umpteen.plan.job import Job
 from umpteen.plan.machines import GIB, Machine
 
@@ -51,7 +51,9 @@ class Plan:
     """The most at one time: steps and refreshes do not need theirs together."""
     host_bytes: dict[str, float]
     seconds: dict[str, float]
-    """Of a step, a refresh, an epoch and the run."""
+    """Of a step, a refresh, an epoch and the run, exchange between devices included."""
+    exchanged_bytes: dict[str, float]
+    """What each of several devices sends in a step and in a refresh."""
     pool: int
     fits: bool
     advice: list[str]
@@ -68,6 +70,7 @@ class Plan:
             "device_bytes": {name: round(value) for name, value in self.device_bytes.items()},
             "host_bytes": {name: round(value) for name, value in self.host_bytes.items()},
             "seconds": self.seconds,
+            "exchanged_bytes": {n: round(value) for n, value in self.exchanged_bytes.items()},
             "labels_in_a_step": self.pool,
             "steps_in_an_epoch": math.ceil(self.job.queries / self.job.batch),
             "advice": self.advice,
@@ -75,20 +78,19 @@ class Plan:
 
 
 def estimate(job: Job, machine: Machine) -> Plan:
-    """Return the plan of a job; nothing is measured or started.
-
-    Args:
-        job: What is to run.
-        machine: On what; each of the job's devices is one.
-
-    Returns:
-        Memory and time, and what to change if it does not fit.
-    """
+    """Return the plan of a job; nothing is measured or started."""
     parts = {
         name: formula(job) for name, formula in {**ALWAYS, **IN_A_STEP, **BETWEEN_STEPS}.items()
     }
     host = {name: formula(job) for name, formula in ON_THE_HOST.items()}
-    epoch = formulas.epoch_seconds(job, machine)
+    sent = {"step": exchange.step_bytes(job), "refresh": exchange.refresh_bytes(job)}
+    step, refresh = (
+        formula(job, machine) + exchange.seconds(job, machine, sent[name])
+        for name, formula in (
+            ("step", formulas.step_seconds), ("refresh", formulas.refresh_seconds),
+        )
+    )  # fmt: skip
+    epoch = math.ceil(job.queries / job.batch) * step + refresh / job.refresh_epochs
     peak = peak_bytes(job, machine)
     fits = peak <= machine.memory
     return Plan(
@@ -98,11 +100,12 @@ def estimate(job: Job, machine: Machine) -> Plan:
         peak_bytes=peak,
         host_bytes={name: value for name, value in host.items() if value},
         seconds={
-            "step": formulas.step_seconds(job, machine),
-            "refresh": formulas.refresh_seconds(job, machine),
+            "step": step,
+            "refresh": refresh,
             "epoch": epoch,
             "run": epoch * job.epochs,
         },
+        exchanged_bytes={name: size for name, size in sent.items() if size},
         pool=formulas.pool_labels(job),
         fits=fits,
         advice=[] if fits else find_advice(job, machine),

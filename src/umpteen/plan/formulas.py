@@ -21,6 +21,8 @@ AGAIN = 1 / 3
 """Of a forward pass: the products that backward makes again, 4 of a layer's 12 h squared."""
 SEARCHED_AT_ONCE, LABELS_IN_BLOCK = 2048, 262_144
 """Queries and labels whose scores a search on a GPU holds."""
+SHARDED_BYTES = 1 << 30
+"""Label vectors of more bytes stay on the device that encodes them (``training/refresh.py``)."""
 SLACK = 1.1
 """What the allocator holds beyond what is asked for."""
 HOST_PER_TEXT = 0.6e-6
@@ -183,30 +185,34 @@ def refresh_buffers(job: Job) -> float:
     """Return bytes of a refresh on the first device: vectors of all queries and labels.
 
     (N + L) D numbers in float32, again for queries while they are put in order, and bfloat16 copies
-    of the labels to search with.
+    of the labels to search with. Of many labels each device has its own alone.
     """
     if not refreshes(job):
         return 0.0
-    labels = job.labels * job.dim * 6.0 if mines(job) else 0.0
+    held = own_labels(job) if keeps_shards(job) else job.labels
+    labels = held * job.dim * 6.0 if mines(job) else 0.0
     return job.queries * job.dim * 8.0 + labels
 
 
 def validation_buffers(job: Job) -> float:
-    """Return bytes of a validation on the first device: label vectors, heads side by side.
+    """Return bytes of a validation: vectors of a device's labels, heads side by side.
 
     4 bytes a number; of both heads each is searched alone too, with a copy of its own (4) and one
-    in bfloat16 (2). Several devices bring the whole table to the first one. With the table on the
-    host, these vectors are there too; blocks of them visit the device, and the dual head's once.
-    And the scores of 2,048 queries.
+    in bfloat16 (2). With the table on the host, these vectors are there too; blocks of them visit
+    the device, and the dual head's once. And the scores of 2,048 queries.
     """
     heads = job.dual + job.classifier
-    numbers = float(job.labels * job.dim)
-    scores = min(2.0 * GIB, 4.0 * SEARCHED_AT_ONCE * job.labels)
+    numbers = float(own_labels(job) * job.dim)
+    scores = min(2.0 * GIB, 4.0 * SEARCHED_AT_ONCE * own_labels(job))
     if job.label_device == "host" and job.classifier:
         block = 4.0 * min(job.labels, LABELS_IN_BLOCK) * job.dim * heads
         return 4 * numbers * job.dual + 2 * block + scores
-    gathered = VECTOR_BYTES[job.label_storage] * job.classifier * (job.gpus > 1)
-    return numbers * ((14 if heads == 2 else 6) + gathered) + scores
+    return numbers * (14 if heads == 2 else 6) + scores
+
+
+def keeps_shards(job: Job) -> bool:
+    """Return whether a refresh leaves label vectors on the device that encodes them."""
+    return job.gpus > 1 and job.dual and 4 * job.labels * job.dim > SHARDED_BYTES
 
 
 def refreshes(job: Job) -> bool:
@@ -333,7 +339,7 @@ def step_seconds(job: Job, machine: Machine) -> float:
 
 
 def refresh_seconds(job: Job, machine: Machine) -> float:
-    """Encode everything, cluster, and search N x L; the first device does it alone.
+    """Encode everything, search N x L, each device its share; the first one clusters.
 
     Forward passes go over a token's vectors some 20 times a layer. A level of clusters has eight
     rounds that each read and write all vectors and read them twice more. Of each eight scores of
@@ -347,17 +353,12 @@ def refresh_seconds(job: Job, machine: Machine) -> float:
     operations = encode(job, texts, 1)
     moved = 4 * texts * job.tokens * token_bytes(job) * (not job.encoder.frugal)
     levels = math.log2(max(2.0, job.queries / job.batch)) * job.clustered
-    moved += levels * 8 * 4 * job.queries * job.dim * 4.0
+    clustered = levels * 8 * 4 * job.queries * job.dim * 4.0 / machine.bandwidth
     if mines(job):
         operations += 2.0 * job.queries * job.labels * job.dim
         if machine.is_gpu:
             candidates = 8 * (2 * job.mined + job.positives) * job.dim
             moved += job.queries * (job.labels + 4.0 * candidates)
     host = texts * HOST_PER_TEXT * machine.is_gpu * (not job.encoder.frugal)
-    return operations / reached(job, machine) + moved / machine.bandwidth + host
-
-
-def epoch_seconds(job: Job, machine: Machine) -> float:
-    """Return seconds of an epoch: all steps and its share of a refresh, without validation."""
-    steps = math.ceil(job.queries / job.batch)
-    return steps * step_seconds(job, machine) + refresh_seconds(job, machine) / job.refresh_epochs
+    shared = operations / reached(job, machine) + moved / machine.bandwidth + host
+    return clustered + shared / job.gpus

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.statistics import count_words
@@ -25,6 +27,8 @@ class DataNumbers:
     """Of a text, on average; estimated from words."""
     positives: float
     """Labels of a text, on average."""
+    label_tokens: float
+    """Of a label's text, on average; estimated from words."""
 
 
 def data_numbers(data: Dataset, *, text: str, max_tokens: int) -> DataNumbers:
@@ -43,13 +47,22 @@ def data_numbers(data: Dataset, *, text: str, max_tokens: int) -> DataNumbers:
     """
     if "train" not in data or not len(data["train"]) or not data["train"].targets.nnz:
         raise DataError("there is nothing to train on: no training text has a label")
-    train = data["train"]
-    rows = np.unique(np.linspace(0, len(train) - 1, min(SAMPLE, len(train))).astype(np.int64))
-    words = count_words(train.select(rows).texts(text))
-    kept = np.minimum(words * TOKENS_PER_WORD, max_tokens)
+    train, labels = data["train"], data.labels.encoder_texts(text)
+    read = train.select(_sample(len(train))).texts(text)
     return DataNumbers(
         len(data.labels),
         len(train),
-        max(1.0, float(kept.mean())),
+        _tokens(read, max_tokens),
         train.targets.nnz / len(train),
+        _tokens([labels[row] for row in _sample(len(labels)).tolist()], max_tokens),
     )
+
+
+def _sample(n: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(np.int64))
+
+
+def _tokens(texts: Sequence[str], max_tokens: int) -> float:
+    """Return the tokens of a text on average, estimated from words; 1 at least."""
+    kept = np.minimum(count_words(texts) * TOKENS_PER_WORD, max_tokens)
+    return max(1.0, float(kept.mean()))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from umpteen.errors import ConfigError
 from umpteen.plan.encoders import EncoderShape
+
+if TYPE_CHECKING:
+    from umpteen.config.schema import RunConfig
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Job:
     """Ranks; labels and queries are shared out among them."""
     tokens: float = 12.0
     """Of a text, on average."""
+    label_tokens: float = 0.0
+    """Of a label's text, on average; 0 for as many as a text. For what ranks exchange alone."""
     positives: float = 5.0
     """Labels of a query, on average."""
     dual: bool = True
@@ -63,3 +69,47 @@ class Job:
 
 
 _ABOVE_ZERO = ("labels", "queries", "dim", "gpus", "tokens", "positives", "batch", "epochs")
+
+
+def job_of(
+    settings: RunConfig,
+    shape: EncoderShape,
+    *,
+    dim: int | None = None,
+    is_gpu: bool = False,
+    **numbers: Any,
+) -> Job:
+    """Return the job of a run's settings.
+
+    Args:
+        settings: Of the run.
+        shape: Its encoder's sizes.
+        dim: Size of vectors, where it is not that of the settings.
+        is_gpu: Whether it runs on GPUs.
+        **numbers: Labels, queries, tokens, positives and gpus.
+    """
+    pool, batches, train = settings.pool, settings.batches, settings.train
+    return Job(
+        encoder=shape,
+        **numbers,
+        dim=settings.model.dim if dim is None else dim,
+        dual="dual" in settings.model.heads,
+        classifier="classifier" in settings.model.heads,
+        scope=pool.scope,
+        batch=batches.size,
+        drawn=pool.positives + pool.negatives + pool.extra_positives,
+        max_labels=pool.max_labels,
+        min_labels=pool.min_labels,
+        mined=settings.mined_labels,
+        clustered=batches.clustered,
+        refresh_epochs=batches.refresh_epochs,
+        epochs=train.epochs,
+        frozen=train.frozen,
+        chunk_tokens=pool.chunk_tokens,
+        block_bytes=(pool.memory_mib or (1536 if is_gpu else 512)) << 20,
+        label_storage=train.label_storage,
+        label_moments=train.label_moments,
+        label_device=train.label_device,
+        movable=settings.model.label_parametrization == "free",
+        bf16=train.precision == "bf16" or (train.precision == "auto" and is_gpu),
+    )

@@ -26,6 +26,8 @@ class Machine:
     """Of ``products``, what a DistilBERT reaches in those of a step on an H200."""
     launch: float = 4e-3
     """Seconds of a step that no formula covers: launches, copies, small kernels."""
+    link: float = 25e9
+    """Bytes a second that a device sends to others while all do: 80 % of PCIe 4 by default."""
 
     @property
     def is_gpu(self) -> bool:
@@ -37,16 +39,16 @@ MACHINES = {
     machine.name: machine
     for machine in (
         # Measured: products and copies of one H200 with torch 2.11.
-        Machine("h200", 139 * GIB, 790 * TERA, 4.3 * TERA),
-        # From data sheets, products at 80 % and bandwidth at 90 % of what they promise.
-        Machine("h100", 79 * GIB, 790 * TERA, 3.0 * TERA),
-        Machine("a100", 79 * GIB, 250 * TERA, 1.8 * TERA),
-        Machine("a100-40", 39 * GIB, 250 * TERA, 1.4 * TERA),
+        Machine("h200", 139 * GIB, 790 * TERA, 4.3 * TERA, link=360e9),
+        # From data sheets, products and links at 80 %, bandwidth at 90 % of what they promise.
+        Machine("h100", 79 * GIB, 790 * TERA, 3.0 * TERA, link=360e9),
+        Machine("a100", 79 * GIB, 250 * TERA, 1.8 * TERA, link=240e9),
+        Machine("a100-40", 39 * GIB, 250 * TERA, 1.4 * TERA, link=240e9),
         Machine("l40s", 44 * GIB, 290 * TERA, 0.78 * TERA),
         Machine("a6000", 47 * GIB, 124 * TERA, 0.69 * TERA),
         Machine("rtx4090", 23 * GIB, 132 * TERA, 0.9 * TERA),
         # Two cores with AVX2 in float32; more cores are proportionally faster, up to the bandwidth.
-        Machine("cpu", 16 * GIB, 0.1 * TERA, 0.02 * TERA, share=0.6, launch=2e-3),
+        Machine("cpu", 16 * GIB, 0.1 * TERA, 0.02 * TERA, share=0.6, launch=2e-3, link=1e9),
     )
 }
 

@@ -23,9 +23,6 @@ def this_machine(device: str = "auto") -> Machine:
 
     A GPU in the table keeps its rates there; anything else is measured.
 
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
-
     Returns:
         The device with its own memory. Other load on the machine makes the rates lower.
     """

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from umpteen.types import TopK
 
 CORRECTED = 0.99
 """Least probability of a label that a user assigned to this very text."""
 BELOW_THRESHOLD = 0.99
 """Largest probability of a text without evidence, and of a label that a correction leaves out, as
 a share of the threshold."""
+EMPTY = "the text is empty"
+UNKNOWN = "no word of the text is known and no stored example is similar"
+RARE_SIMILARITY = 1.0
+"""Percentile of validation texts' best similarity below which an example is not similar."""
 
 
 def apply_corrections(
@@ -75,3 +85,40 @@ def apply_base_rates(
     adjusted = torch.where(concerned, rates.clamp_max(BELOW_THRESHOLD * threshold), probabilities)
     ranked = torch.where(concerned & torch.isfinite(scores), rates.to(scores.dtype), scores)
     return adjusted, ranked
+
+
+def similarity_floor(near: TopK) -> float:
+    """Return the similarity that nearly every validation text's nearest example reaches.
+
+    Returns:
+        -inf where there are no texts or examples.
+    """
+    best = near.scores[:, 0] if near.scores.size else np.zeros(0)
+    best = best[np.isfinite(best)]
+    return float(np.percentile(best, RARE_SIMILARITY)) if len(best) else -np.inf
+
+
+def missing_evidence(
+    texts: Sequence[str],
+    n_terms: NDArray[np.int64] | None,
+    similarity: NDArray[np.float32] | None,
+    floor: float,
+) -> list[str | None]:
+    """Say for each text why no label should be assigned to it.
+
+    Args:
+        texts: The texts.
+        n_terms: (B,) known terms of each; None without a lexical scorer.
+        similarity: (B,) of the nearest stored example; None without examples.
+        floor: From ``similarity_floor``.
+
+    Returns:
+        A reason, or None for a text with some evidence.
+    """
+    unknown = np.zeros(len(texts), np.bool_) if n_terms is None else n_terms == 0
+    if similarity is not None:
+        unknown = unknown & ~(similarity >= floor)
+    return [
+        EMPTY if not text.strip() else UNKNOWN if none else None
+        for text, none in zip(texts, unknown.tolist(), strict=True)
+    ]

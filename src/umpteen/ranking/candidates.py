@@ -72,14 +72,7 @@ class Candidates:
 
 
 def concat(blocks: Sequence[Candidates]) -> Candidates:
-    """Concatenate blocks of queries; narrower blocks are padded.
-
-    Args:
-        blocks: At least one, all with the same retrievers.
-
-    Returns:
-        All queries in order.
-    """
+    """Concatenate blocks of queries; narrower blocks are padded."""
     width = max(block.rows.shape[1] for block in blocks)
     return Candidates(
         torch.cat([pad(block.rows, width, NO_ROW) for block in blocks]),

@@ -136,10 +136,8 @@ class EncodedChanges:
         if cache is None or n < MIN_CACHED or not due:
             return
         self._cached[kind] = n
-        work = threading.Thread(
-            target=lambda: self._save(cache, state, kind, arrays, n, words), daemon=True
-        )
-        work.start()
+        # No daemon: one that is ended in the middle of faiss's code aborts the process.
+        threading.Thread(target=lambda: self._save(cache, state, kind, arrays, n, words)).start()
 
     def _save(
         self,

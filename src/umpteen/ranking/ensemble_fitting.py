@@ -82,10 +82,7 @@ def fit_ensemble(
     most = max(max_count, int(own.counts.max()) if own.counts.numel() else 0)
     monotone = MonotoneWeights(retrievers, scale, most)
     solution = minimize_convex(
-        monotone.loss(loss),
-        monotone.nearest(center),
-        name="ensemble weights",
-        lower=monotone.lower,
+        monotone.loss(loss), monotone.nearest(center), name="ensemble weights", lower=monotone.lower
     )
     weights, unseen = monotone.weights(solution.x), None if prior is None else prior.unseen
     return EnsembleWeights(retrievers, mean, scale, weights, unseen, solution.converged)
@@ -128,9 +125,7 @@ class MonotoneWeights:
     def loss(self, of_weights: Loss) -> Loss:
         """Return a loss of weights as one of parameters."""
 
-        def of_parameters(
-            parameters: NDArray[np.float64],
-        ) -> tuple[float, NDArray[np.float64]]:
+        def of_parameters(parameters: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             value, gradient = of_weights(self.map @ parameters)
             return value, self.map.T @ gradient
 

@@ -80,6 +80,7 @@ class EnsembleModel:
 
     def save(self, path: Path) -> None:
         """Write the file."""
+        floor = self.similarity_floor
         write_json(
             path,
             {
@@ -89,7 +90,7 @@ class EnsembleModel:
                 "propensity": asdict(self.propensity),
                 "knn": asdict(self.knn),
                 "lexical_knn": asdict(self.lexical_knn),
-                "similarity_floor": _finite(self.similarity_floor),
+                "similarity_floor": floor if math.isfinite(floor) else None,
                 "variants": [variant.as_json() for variant in self.variants],
             },
         )
@@ -110,6 +111,7 @@ class EnsembleModel:
             variants = tuple(Variant.from_json(each) for each in value["variants"])
             if not variants:
                 raise ValueError("no variant")
+            floor = value["similarity_floor"]
             return cls(
                 variants,
                 _knn(value["knn"]),
@@ -117,7 +119,7 @@ class EnsembleModel:
                 _propensity(value["propensity"]),
                 _text(value["model"]),
                 _text(value["fitted_on"]),
-                _floor(value["similarity_floor"]),
+                -math.inf if floor is None else float(floor),
             )
         except (KeyError, TypeError, ValueError, AttributeError, RunError) as error:
             raise RunError(f"{path} is damaged: {error}. Fit the ensemble again.") from error
@@ -138,14 +140,6 @@ def _propensity(value: Mapping[str, Any]) -> Propensity:
     if not (math.isfinite(found.a) and math.isfinite(found.b) and found.n_train >= 0):
         raise ValueError(f"propensity {dict(value)}")
     return found
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _floor(value: float | None) -> float:
-    return -math.inf if value is None else float(value)
 
 
 def _text(value: object) -> str:

@@ -104,7 +104,7 @@ class Examples:
             active = None if self.replaced is None else ~self.replaced
             tops.append(self.index.search(asked, k, allowed=active))
         if self.n_corrections:
-            top = self.vectors.search(asked, k)
+            top = self.vectors.search(asked, k, exact_scores=False)
             tops.append(TopK(np.where(top.rows < 0, -1, top.rows + n), top.scores))
         return merged(tops, len(asked), k)
 

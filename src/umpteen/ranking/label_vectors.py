@@ -162,7 +162,7 @@ class LabelVectors:
                 asked, k, exclude=some, allowed=late
             )
         else:
-            more = added.search(asked, k, allowed=late)
+            more = added.search(asked, k, allowed=late, exact_scores=not candidates)
         rows = np.where(more.rows < 0, -1, more.rows + n)
         return merged([top, TopK(rows, more.scores)], len(queries), k)
 

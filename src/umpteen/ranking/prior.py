@@ -88,10 +88,6 @@ def unseen_share(label_counts: NDArray[np.int64]) -> float:
 def prior_weights(retrievers: tuple[str, ...], unseen: float = 0.5) -> EnsembleWeights:
     """Assemble the prior weights of some retrievers.
 
-    Args:
-        retrievers: In the order of their features.
-        unseen: See ``unseen_share``.
-
     Returns:
         Weights for labels with and without training texts. A retriever without a row in the tables
         has the row of the first one of its kind.
@@ -111,9 +107,6 @@ def prior_calibration(retrievers: tuple[str, ...], labels_per_text: float = 1.0)
     Args:
         retrievers: Of the ensemble.
         labels_per_text: Mean number of labels of a training text; multiplies the odds.
-
-    Returns:
-        With the threshold ``PRIOR_THRESHOLD``.
     """
     shift = np.zeros(n_inputs(retrievers))
     shift[QUERY_INPUTS.index("constant")] = CONSTANT + np.log(max(labels_per_text, 1e-3))

@@ -9,13 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.model.text_encoder import TextEncoder
-from umpteen.ranking.adjustments import apply_base_rates, apply_corrections
+from umpteen.ranking.adjustments import apply_base_rates, apply_corrections, missing_evidence
 from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.ranking.evidence import missing_evidence
 from umpteen.ranking.explanations import Explanations, joined
-from umpteen.ranking.queries import Queries
-from umpteen.ranking.query_stream import QueryStream
+from umpteen.ranking.queries import Queries, QueryStream, started
 from umpteen.ranking.reranking.cost import measure_cost
 from umpteen.ranking.reranking.reranker import Reranker
 from umpteen.ranking.reranking.spec import RERANKER
@@ -23,7 +21,6 @@ from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.retrievers.knn import Knn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
 from umpteen.ranking.retrievers.vectors import COMBINED, VectorRetriever
-from umpteen.ranking.side_thread import started
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.variants import Variant
 from umpteen.types import TopK
@@ -39,13 +36,7 @@ SCRATCH_BYTES = 2 << 30
 
 
 class EnsembleRanker:
-    """Rank labels with a fitted ensemble.
-
-    Args:
-        model: The fitted ensemble.
-        retrievers: Name to retriever; those that the model's variants read.
-        reranker: Of the variant that has one.
-    """
+    """Rank labels with a fitted ensemble."""
 
     def __init__(
         self,
@@ -60,15 +51,7 @@ class EnsembleRanker:
         """Candidates of a text to re-rank at most, below what was fitted; None for no limit."""
 
     def queries(self, texts: Sequence[str], encoder: TextEncoder) -> Queries | QueryStream:
-        """Encode texts; on a GPU, many texts are encoded while others are ranked.
-
-        Args:
-            texts: At least one.
-            encoder: Returns their search vectors.
-
-        Returns:
-            The texts with their vectors, or a stream of them.
-        """
+        """Encode texts; on a GPU, many texts are encoded while others are ranked."""
         lexical = self.retrievers.get("lexical_ranker")
         on_gpu = isinstance(lexical, LexicalRetriever) and lexical.device.type != "cpu"
         if not isinstance(lexical, LexicalRetriever) or not on_gpu or len(texts) < MANY_TEXTS:
@@ -182,11 +165,6 @@ class EnsembleRanker:
 
     def limit_reranking(self, queries: Queries, snapshot: Snapshot, budget_ms: float) -> int:
         """Choose how many candidates are re-ranked from the measured cost of some texts.
-
-        Args:
-            queries: Texts to measure with.
-            snapshot: The labels and examples of now.
-            budget_ms: Milliseconds for re-ranking one text.
 
         Returns:
             Candidates of a text; 0 for none.

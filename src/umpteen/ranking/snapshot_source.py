@@ -1,4 +1,4 @@
-"""Keep one snapshot up to date with the store of changes. The only place that reads the store."""
+"""Keep one snapshot up to date with the store of changes, from the one that training left."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.labels import LabelSet
 from umpteen.errors import LabelMismatch
+from umpteen.index.base import VectorSearch
+from umpteen.index.growing import GrowingIndex
 from umpteen.ranking.encoded_changes import EncodedChanges, padded
 from umpteen.ranking.examples import Examples
+from umpteen.ranking.growing_rows import GrowingRows
+from umpteen.ranking.label_vectors import LabelVectors
+from umpteen.ranking.lexical.added_labels import AddedTerms
 from umpteen.ranking.snapshot import Snapshot
+from umpteen.ranking.storage import StoredEnsemble, exact_examples
 from umpteen.store import ChangeStore, StoreState
+from umpteen.store.state import Examples as StoredExamples
 
 logger = logging.getLogger(__name__)
 
 
 class SnapshotSource:
-    """The current snapshot of a run.
-
-    Args:
-        trained: The snapshot without changes.
-        encoded: Encodes added labels and examples.
-        store: The run's changes; None for a model without a run folder.
-    """
+    """The current snapshot of a run."""
 
     def __init__(
         self, trained: Snapshot, encoded: EncodedChanges, *, store: ChangeStore | None = None
@@ -37,12 +39,7 @@ class SnapshotSource:
         self._latest: tuple[StoreState | None, Snapshot] = (None, trained)
 
     def current(self, *, wait: bool = True) -> Snapshot:
-        """Return the snapshot of now; costs microseconds where nothing has changed.
-
-        Args:
-            wait: Whether to wait while another thread encodes what is new; otherwise the snapshot
-                before it is returned.
-        """
+        """Return the snapshot of now; costs microseconds where nothing has changed."""
         if self.store is None:
             return self.trained
         try:
@@ -132,3 +129,48 @@ class SnapshotSource:
 
         self._encoded.save_later(state, "examples", arrays, total, at_start=not known)
         return extended
+
+
+def initial_snapshot(
+    labels: LabelSet,
+    label_counts: NDArray[np.int64],
+    label_vectors: LabelVectors,
+    stored: StoredEnsemble | None,
+    *,
+    normalize: bool,
+) -> Snapshot:
+    """Make the snapshot that changes are added to.
+
+    Args:
+        labels: The trained labels.
+        label_counts: (L,) training texts of each label.
+        label_vectors: Of the trained labels, on their device.
+        stored: The ensemble with its examples, where one was fitted.
+        normalize: Whether vectors must be scaled to length one before they are compared.
+
+    Returns:
+        Without added labels and corrections.
+    """
+    device, width = label_vectors.device, label_vectors.width
+    vectorizer = None if stored is None else stored.vectorizer
+    trained = None if stored is None else stored.examples
+    index: VectorSearch | None = None if stored is None else stored.example_index
+    if trained is not None and index is None:
+        index = exact_examples(trained.vectors, device, normalize=normalize)
+    examples = Examples(
+        trained,
+        index,
+        StoredExamples.empty(),
+        GrowingIndex(width, device),
+        GrowingRows(0 if vectorizer is None else vectorizer.size),
+        normalize=normalize,
+    )
+    return Snapshot(
+        labels,
+        len(labels),
+        label_counts,
+        None,
+        GrowingIndex(width, device),
+        None if vectorizer is None else AddedTerms(vectorizer),
+        examples,
+    )

@@ -54,9 +54,6 @@ def minimize_convex(
         start: (P,) where to start; within the bounds.
         name: What is fitted, for the warning.
         lower: Lower bound of each parameter, None for none.
-
-    Returns:
-        The solution.
     """
     x = np.asarray(start, np.float64)
     bounds = None if lower is None else [(low, None) for low in lower]

@@ -85,13 +85,6 @@ def load_ensemble(
 ) -> StoredEnsemble | None:
     """Read the folder.
 
-    Args:
-        place: ``RUN/ensemble``.
-        label_vectors: Of the trained labels, on their device.
-        encoder: The run's model with its tokenizer, for the re-ranker.
-        model: The name of the model folder in use.
-        again: The command that fits the ensemble again, for messages.
-
     Returns:
         None where no ensemble was fitted.
 

@@ -26,17 +26,7 @@ MIN_QUERIES = 50
 
 
 def log_inverse_propensities(counts: Tensor, n_train: int, a: float, b: float) -> Tensor:
-    """Compute the logarithm of ``metrics.propensity.inverse_propensities`` on a tensor.
-
-    Args:
-        counts: Training texts of labels, any shape.
-        n_train: Training texts.
-        a: The exponent.
-        b: The offset.
-
-    Returns:
-        The same shape, float32 or the type of floating-point counts.
-    """
+    """Compute the logarithm of ``metrics.propensity.inverse_propensities`` on a tensor."""
     scale = max(0.0, np.log(max(1, n_train)) - 1.0) * (b + 1.0) ** a
     given = counts if counts.is_floating_point() else counts.float()
     return torch.log1p(scale * (given + b) ** -a)

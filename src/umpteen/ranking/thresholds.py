@@ -9,10 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from umpteen.errors import ConfigError
+from umpteen.errors import ConfigError, DataError
 from umpteen.metrics.bins import frequency_bins
 from umpteen.metrics.hits import find_hits
-from umpteen.metrics.threshold import best_threshold
 from umpteen.ranking.calibration import Calibration
 from umpteen.ranking.explanations import Explanations
 from umpteen.types import TopK
@@ -21,7 +20,6 @@ GROUPS = 5
 """Frequency groups of labels, each with its own threshold."""
 MAX_CALIBRATION_ERROR = 5.0
 """Percentage points above which a warning is printed."""
-
 SHRINKAGE = 100.0
 """Right answers at which a threshold is half way between the best one and its prior."""
 
@@ -164,12 +162,7 @@ def f1_scores(
 
 
 def keep_above(top: TopK, limits: NDArray[np.float64]) -> TopK:
-    """Return the labels whose scores reach the limit of their label.
-
-    Args:
-        top: Labels by falling score.
-        limits: (labels,) the limits.
-    """
+    """Return the labels whose scores reach the limit of their label."""
     kept = top.scores >= np.append(limits, np.inf)[top.rows].astype(np.float32)
     # Per-label limits can drop a label in the middle: what is kept moves to the front.
     order = np.argsort(~kept, axis=1, kind="stable")
@@ -189,3 +182,32 @@ def require_threshold(threshold: float | str) -> None:
             raise ConfigError(f"threshold {threshold!r}: give a number from 0 to 1, auto or groups")
     elif not 0 <= threshold <= 1:
         raise ConfigError(f"threshold {threshold:g} is no probability; give 0 to 1")
+
+
+def best_threshold(topk: TopK, truth: sp.csr_matrix) -> float:
+    """Return the threshold that makes ``micro_f1`` largest on these predictions.
+
+    One sort of all scores; predictions with equal scores are predicted together or not at all.
+    Among equally good thresholds the highest is returned.
+
+    Args:
+        topk: Predictions on validation.
+        truth: (N, L) CSR of their positives.
+
+    Returns:
+        One of the scores.
+
+    Raises:
+        DataError: If there is no prediction to choose from.
+    """
+    hits = find_hits(topk, truth)
+    predicted = topk.scores > -np.inf
+    scores, right = topk.scores[predicted], hits.hits[predicted]
+    if not len(scores):
+        raise DataError("no predictions to choose a threshold from; give at least one")
+    order = np.argsort(-scores, kind="stable")
+    scores = scores[order]
+    f1 = 2.0 * np.cumsum(right[order]) / (np.arange(1, len(scores) + 1) + len(hits.positives))
+    last_of_equals = np.append(scores[1:] != scores[:-1], True)
+    candidates = np.flatnonzero(last_of_equals)
+    return float(scores[candidates[np.argmax(f1[candidates])]])

@@ -81,14 +81,6 @@ def fit_variant(
     With few queries the fits stay near the prior; without any they return it. Scores and
     probabilities that the tail boost, the thresholds and the metrics are computed from come from
     fits on the other folds.
-
-    Args:
-        data: The validation queries.
-        retrievers: Which to read.
-        tail_boost: Given, or None to choose it.
-
-    Returns:
-        The variant.
     """
     weights = _fit_weights(data, retrievers, None)
     if not len(data.candidates):
@@ -113,9 +105,6 @@ def calibrated_variant(
         weights: Of the variant, fitted on all of them.
         tail_boost: Of the variant.
         scores: (B, K) of its candidates from fits on the other folds, tail boost included.
-
-    Returns:
-        The variant.
     """
     retrievers = weights.retrievers
     chances = _cross_fitted_probabilities(data, retrievers, scores)
@@ -132,15 +121,7 @@ def calibrated_variant(
 
 
 def mean_contributions(weights: EnsembleWeights, candidates: Candidates) -> dict[str, float]:
-    """Average the absolute contributions of each scorer to the best candidate of each query.
-
-    Args:
-        weights: The weights.
-        candidates: The candidates.
-
-    Returns:
-        Scorer, or ``frequency``, to percent.
-    """
+    """Average the absolute contributions of each scorer to the best candidate of each query."""
     best = top_k(weights.scores(candidates), candidates.rows, 1)
     sums = {
         name: float(take(values, best, 0.0).abs().double().sum())
@@ -193,10 +174,7 @@ def _cross_fitted_probabilities(
 
 
 def _fit_calibration(
-    data: ValidationCandidates,
-    retrievers: tuple[str, ...],
-    scores: Tensor,
-    chosen: Tensor | None,
+    data: ValidationCandidates, retrievers: tuple[str, ...], scores: Tensor, chosen: Tensor | None
 ) -> Calibration:
     candidates, positive = data.candidates, data.positive
     if chosen is not None:

@@ -72,10 +72,7 @@ class Variant:
         )
 
     def scores(
-        self,
-        candidates: Candidates,
-        propensity: Propensity,
-        dtype: torch.dtype = torch.float32,
+        self, candidates: Candidates, propensity: Propensity, dtype: torch.dtype = torch.float32
     ) -> Tensor:
         """Score candidates, tail boost included.
 

@@ -10,14 +10,21 @@ from numpy.typing import NDArray
 
 from umpteen.head_names import ENSEMBLE
 from umpteen.report.elements import Child, table, tag, user_text
-from umpteen.report.example_selection import choose_queries
-from umpteen.report.label_gains import LabelCounts, count_labels, most_gained, most_missed
-from umpteen.report.label_table import label_table, named_label
+from umpteen.report.label_table import (
+    LabelCounts,
+    count_labels,
+    label_table,
+    most_gained,
+    most_missed,
+    named_label,
+)
 from umpteen.report.outcomes import HEAD_TITLES, PLACES, HeadOutcome, Outcome
 from umpteen.report.overview import source
 
 SHOWN, MORE = 10, 40
 MAX_TRUE = 12
+PER_GROUP = 4
+_SEED = 11
 
 
 def labels(outcome: Outcome) -> Markup:
@@ -36,10 +43,7 @@ def labels(outcome: Outcome) -> Markup:
     )
     base = "combined" if best == ENSEMBLE and "combined" in outcome.heads else "dual"
     if best != base and base in outcome.heads:
-        for better, other, title in (
-            (best, base, "Most improved"),
-            (base, best, "Most worsened"),
-        ):
+        for better, other, title in ((best, base, "Most improved"), (base, best, "Most worsened")):
             verb = "gains" if better == best else "loses"
             parts += _ranking(
                 outcome,
@@ -93,7 +97,7 @@ def _ranking(
             f"{outcome.label_counts[row]:,}",
             f"{counts.positives[row]:,}",
             *(f"{counts.found[head][row]:,}" for head in heads),
-            tag("strong", _signed(count(row)) if signed else f"{count(row):,}"),
+            tag("strong", f"{count(row):+}".replace("-", "−") if signed else f"{count(row):,}"),
         ]
         for row in rows.tolist()
     ]
@@ -176,5 +180,27 @@ def _found(head: str, heads: Sequence[str]) -> str:
     return f"found by {HEAD_TITLES.get(head, head).lower()}"
 
 
-def _signed(number: int) -> str:
-    return f"+{number}" if number > 0 else f"−{-number}"
+def choose_queries(outcome: Outcome, most: int = PER_GROUP) -> dict[str, NDArray[np.int64]]:
+    """Choose queries: some at random, some where heads differ, some where nothing is found.
+
+    Only queries with positives are shown, and none twice. A fixed seed draws the random ones, so
+    that the same run gives the same page.
+
+    Returns:
+        What a group shows, and the rows of its queries; groups without any are left out.
+    """
+    order = np.random.default_rng(_SEED).permutation(len(outcome))
+    order = order[np.diff(outcome.truth.indptr)[order] > 0]
+    heads = list(outcome.heads)
+    hits = np.column_stack([np.count_nonzero(outcome.heads[h].hits, axis=1) for h in heads])
+    groups = {"Drawn at random": order[:most]}
+    rest = order[most:]
+    spread = hits.max(axis=1) - hits.min(axis=1)
+    by_spread = rest[np.argsort(-spread[rest], kind="stable")]
+    groups["Where the heads differ most"] = by_spread[spread[by_spread] > 0][:most]
+    rest = rest[~np.isin(rest, groups["Where the heads differ most"])]
+    groups["Where no head finds a true label"] = rest[hits[rest].max(axis=1) == 0][:most]
+    if len(heads) == 1:
+        nothing = groups.pop("Where no head finds a true label")
+        groups["Where no true label is found"] = nothing
+    return {title: rows for title, rows in groups.items() if len(rows)}

@@ -110,18 +110,11 @@ def line_chart(
 
 
 def bar_chart(
-    title: str,
-    groups: Sequence[str],
-    bars: Sequence[tuple[str, str, Sequence[float]]],
+    title: str, groups: Sequence[str], bars: Sequence[tuple[str, str, Sequence[float]]]
 ) -> Markup:
     """Draw groups of bars from zero, the value written over each.
 
     So colour is not needed to read it.
-
-    Args:
-        title: Read out in place of the picture.
-        groups: Names along x.
-        bars: Name, look and a value for each group.
 
     Returns:
         An ``svg`` element.

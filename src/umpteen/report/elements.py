@@ -37,9 +37,6 @@ def tag(name: str, *children: Child, **attributes: Any) -> Markup:
         **attributes: ``class_`` is written ``class`` and ``stroke_width`` ``stroke-width``; True
             gives a bare attribute, None leaves it out.
 
-    Returns:
-        The markup.
-
     Example:
         >>> str(tag("p", "a < b", class_="note"))
         '<p class="note">a &lt; b</p>'
@@ -76,9 +73,6 @@ def table(
         rows: Cells; the first of each row is its heading.
         caption: What the table shows.
         words: How many columns from the left hold words; the others are aligned as numbers.
-
-    Returns:
-        The markup.
     """
 
     def side(place: int) -> str | None:

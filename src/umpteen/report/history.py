@@ -147,13 +147,6 @@ def loss_curve(steps: Steps, points: int = MAX_POINTS) -> LossCurve:
     """Return the losses in at most so many points: the range of each stretch, and a smoothed line.
 
     The smoothed line is the mean of a window of a twentieth of the run around each step.
-
-    Args:
-        steps: At least one.
-        points: At most this many.
-
-    Returns:
-        The curve.
     """
     n = len(steps.losses)
     starts = np.unique(np.linspace(0, n, min(points, n), endpoint=False).astype(np.int64))

@@ -24,15 +24,7 @@ BIN_NAMES = ("head", "2", "3", "4", "tail")
 
 
 def curves(history: History, *, ensemble: bool = False) -> Markup:
-    """Render training loss by step, and every validation metric by epoch.
-
-    Args:
-        history: How the run was trained.
-        ensemble: Whether an ensemble was fitted after it.
-
-    Returns:
-        The section.
-    """
+    """Render training loss by step, and every validation metric by epoch."""
     if not history.validations:
         said = "There are no validation curves: the run wrote no validation results."
         charts = tag("div", _loss(history), tag("p", said), class_="charts")

@@ -1,20 +1,106 @@
-"""``write_report``: from a run folder to the page on disk."""
+"""``write_report``: render all sections as one HTML document and write it."""
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
+from importlib import resources
 from pathlib import Path
+
+from markupsafe import Markup
 
 from umpteen.data.dataset import Dataset
 from umpteen.errors import RunError
 from umpteen.files import atomic_file
 from umpteen.predictor import Predictor
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.report.history import read_history
+from umpteen.report import cases, overview, sections
+from umpteen.report.elements import Child, escape, tag
+from umpteen.report.ensemble import ensemble
+from umpteen.report.history import History, read_history
 from umpteen.report.outcomes import Outcome, outcome_on_examples, outcome_on_split
-from umpteen.report.page import render_page
 from umpteen.run_folder import RunFolder
 
 FILE_NAME = "report.html"
+
+
+def render_page(
+    name: str,
+    history: History,
+    outcome: Outcome | None,
+    *,
+    n_labels: int,
+    missing: str = "",
+    model: EnsembleModel | None = None,
+) -> str:
+    """Return the document."""
+    titles = {"curves": "Learning curves"}
+    body: list[Child] = [sections.curves(history, ensemble=model is not None)]
+    if outcome is None:
+        titles["heads"] = "Heads"
+        body.append(tag("section", tag("h2", "Heads"), tag("p", missing), id="heads"))
+    else:
+        titles |= {"heads": "Heads", "bins": "Head to tail"}
+        titles |= {"labels": "Labels", "examples": "Examples"}
+        body += [
+            sections.heads_side_by_side(outcome),
+            sections.bins(outcome),
+            cases.labels(outcome),
+            cases.examples(outcome),
+        ]
+    if model is not None:
+        titles["ensemble"] = "The ensemble"
+        body.append(ensemble(model))
+    titles["facts"] = "Settings and facts"
+    body.append(overview.facts(history, outcome, n_labels))
+    links = [tag("a", title, href=f"#{anchor}") for anchor, title in titles.items()]
+    document = tag(
+        "html",
+        _head(name),
+        tag(
+            "body",
+            tag(
+                "header",
+                overview.opening(name, history, outcome, n_labels),
+                tag("nav", *links, aria_label="Sections"),
+            ),
+            tag("main", *body),
+            tag("footer", tag("p", _closing(history))),
+        ),
+        lang="en",
+    )
+    return f"<!doctype html>\n{document}\n"
+
+
+def _head(name: str) -> Markup:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=content_policy()),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name_="referrer", content="no-referrer"),
+        tag("meta", name_="color-scheme", content="light dark"),
+        tag("title", f"{name}: training report"),
+        Markup(f"<style>{style_sheet()}</style>"),
+    )
+
+
+@functools.cache
+def style_sheet() -> str:
+    """Return the page's style sheet."""
+    return resources.files("umpteen").joinpath("report", "style.css").read_text("utf-8")
+
+
+def content_policy() -> str:
+    """Return a policy that allows the page's style sheet, no scripts and no requests."""
+    digest = base64.b64encode(hashlib.sha256(style_sheet().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _closing(history: History) -> Markup:
+    version = escape(history.about.get("umpteen", ""))
+    return Markup(f"Trained with umpteen {version}. This page is one file and loads nothing else.")
 
 
 def write_report(

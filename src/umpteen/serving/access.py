@@ -58,9 +58,6 @@ def needed_scope(method: str, path: str) -> str:
 class Access:
     """The keys of a service.
 
-    Args:
-        options: Names the files.
-
     Raises:
         ConfigError: If a file cannot be read at the start. Later the keys read last stay in force.
     """

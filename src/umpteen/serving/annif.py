@@ -68,11 +68,7 @@ def reads_only(project: str | None, path: str) -> bool:
 
 
 def project_routes(project: str) -> APIRouter:
-    """Return the routes of a project.
-
-    Args:
-        project: Its id.
-    """
+    """Return the routes of a project."""
     routes = APIRouter(prefix="/v1/projects", tags=["annif"], responses=BREAKS)
 
     @routes.get("")
@@ -150,9 +146,7 @@ async def _suggest(
         return [{"results": []} for _ in texts]
     question = Question([_cut(text, engine) for text in texts], min(limit, engine.options.max_k))
     found = await engine.predict(
-        question,
-        seconds=engine.options.deadline_seconds,
-        client=caller_of(request.scope).client,
+        question, seconds=engine.options.deadline_seconds, client=caller_of(request.scope).client
     )
     engine.metrics.add("texts_total", len(texts))
     about = _metadata(engine.version.folder, engine.version.stamp)

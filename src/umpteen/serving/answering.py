@@ -80,13 +80,7 @@ class _Group:
 
 
 def pieces(question: Question, active: Version, max_cost: float) -> list[tuple[Question, float]]:
-    """Cut a question into pieces for different batches, each with its cost.
-
-    Args:
-        question: The question.
-        active: The version for a question that names none.
-        max_cost: Of a piece with more than one text.
-    """
+    """Cut a question into pieces for different batches, each with its cost."""
     version = question.version or active
     k, explain = question.k, question.explain
     costs = [cost_of(len(text), k, explain=explain) for text in question.texts]

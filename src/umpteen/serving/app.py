@@ -26,12 +26,11 @@ from umpteen.serving import (
 )
 from umpteen.serving.access import Access
 from umpteen.serving.connections import Connections
-from umpteen.serving.direct import DirectPredict
 from umpteen.serving.engine import Engine
 from umpteen.serving.guard import OPEN, Guard
-from umpteen.serving.metrics import ServiceMetrics
+from umpteen.serving.metrics import ServiceMetrics, build_info, resident_bytes, unique_bytes
 from umpteen.serving.options import Options
-from umpteen.serving.process_info import build_info, resident_bytes, unique_bytes
+from umpteen.serving.routes_predict import DirectPredict
 from umpteen.serving.tracing import Tracer
 
 ROUTES = (

@@ -21,11 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class Overloaded(Exception):
-    """The queue is too long for the deadline.
-
-    Args:
-        retry_after: Seconds after which to try again.
-    """
+    """The queue is too long for the deadline."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"try again in {retry_after} s")

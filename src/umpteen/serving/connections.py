@@ -41,9 +41,6 @@ class Connections:
     Connections without a request are closed after a time, and the oldest of them where another
     client needs the place. The application reports by client address when a request starts, when
     its body is complete and when it ends.
-
-    Args:
-        options: Has the limits.
     """
 
     def __init__(self, options: Options) -> None:
@@ -153,12 +150,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: forwards events to uvicorn's protocol unless a limit is passed.
-
-    Args:
-        connections: All of them.
-        inner: Parses HTTP and calls the application.
-    """
+    """One connection: forwards events to uvicorn's protocol unless a limit is passed."""
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
         self._connections, self._inner = connections, inner

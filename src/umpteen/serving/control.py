@@ -29,12 +29,7 @@ class Wanted:
 
 @dataclass
 class Control:
-    """The shared file; without a folder the state is kept in memory, for one worker.
-
-    Args:
-        folder: Shared by all workers.
-        wanted: What is served at the start.
-    """
+    """The shared file; without a folder the state is kept in memory, for one worker."""
 
     folder: str | None
     wanted: Wanted

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from umpteen.serving.answering import Found, Question, answer, joined, pieces
-from umpteen.serving.batching import Batch, Batcher
-from umpteen.serving.changes import ChangeQueue
+from umpteen.serving.batching import IN_TIME, Batch, Batcher, Overloaded
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.models import ServedModels
 from umpteen.serving.options import Options
@@ -25,13 +26,72 @@ CHANGE_PRIORITY = 5
 """Niceness of the thread that encodes changes; on Linux a thread has its own."""
 
 
-class Engine:
-    """Serve predictions and changes of one or more models.
+class ChangeQueue:
+    """Admit changes one after the other; refuse those that would wait too long.
 
     Args:
-        options: Settings of the service.
-        metrics: Counters and histograms.
+        max_waiting: Changes that may wait.
+        seconds: The deadline of a change; one that does not start in half of it is refused.
     """
+
+    def __init__(self, *, max_waiting: int, seconds: float) -> None:
+        self._max_waiting, self._seconds = max_waiting, seconds
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+        self._units = 0
+        self._seconds_per_unit = 0.0  # a moving average
+
+    @property
+    def working(self) -> bool:
+        """Whether a change is being made."""
+        return self._lock.locked()
+
+    @property
+    def waiting(self) -> int:
+        """Changes that wait or are being made."""
+        return self._waiting
+
+    @contextlib.asynccontextmanager
+    async def turn(self, size: int) -> AsyncIterator[None]:
+        """Wait for the turn of a change.
+
+        Args:
+            size: How many labels or examples it is about.
+
+        Raises:
+            Overloaded: If it would have to wait too long.
+        """
+        ahead = self._units * self._seconds_per_unit
+        if self._waiting > self._max_waiting or ahead > self._seconds * IN_TIME:
+            raise Overloaded(max(1, math.ceil(ahead)))
+        self._waiting += 1
+        self._units += size
+        try:
+            await self._acquire()
+            try:
+                start = time.monotonic()
+                yield
+                per_unit = (time.monotonic() - start) / max(1, size)
+                old = self._seconds_per_unit
+                self._seconds_per_unit = per_unit if not old else 0.7 * old + 0.3 * per_unit
+            finally:
+                self._lock.release()
+        finally:
+            self._waiting -= 1
+            self._units -= size
+
+    async def _acquire(self) -> None:
+        """Wait for the lock, no longer than the deadline: nothing has been changed by then."""
+        try:
+            async with asyncio.timeout(self._seconds * IN_TIME):
+                await self._lock.acquire()
+        except TimeoutError:
+            ahead = self._units * self._seconds_per_unit
+            raise Overloaded(max(1, math.ceil(ahead))) from None
+
+
+class Engine:
+    """Serve predictions and changes of one or more models."""
 
     def __init__(self, options: Options, metrics: ServiceMetrics) -> None:
         self.options = options
@@ -89,13 +149,7 @@ class Engine:
         return self._watch is not None and not self._watch.done()
 
     async def predict(self, question: Question, *, seconds: float, client: str = "") -> Found:
-        """Return the labels of some texts (see ``Batcher.submit``).
-
-        Args:
-            question: The texts and what is asked of them.
-            seconds: After which the answer is no longer wanted.
-            client: Who asks; clients take turns.
-        """
+        """Return the labels of some texts (see ``Batcher.submit``)."""
         assert self._batcher is not None
         work = pieces(question, self.version, self.options.batch_texts)
         return joined(await self._batcher.submit(work, seconds=seconds, client=client))
@@ -109,12 +163,6 @@ class Engine:
         version: Version | None = None,
     ) -> tuple[int, int]:
         """Make a change in the change thread, one at a time.
-
-        Args:
-            kind: The label of the counter.
-            make: Makes the change; returns the number of changed labels or examples.
-            size: How many labels or examples it is about.
-            version: The model; by default the active one.
 
         Returns:
             That number, and the revision of the store afterwards.

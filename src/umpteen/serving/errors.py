@@ -43,13 +43,7 @@ BREAKS: dict[int | str, dict[str, Any]] = {
 
 
 class Refused(Exception):
-    """A request that cannot be granted.
-
-    Args:
-        status: The HTTP status.
-        message: One sentence for the caller.
-        headers: To send along.
-    """
+    """A request that cannot be granted."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)

@@ -79,16 +79,7 @@ class FairQueue(Generic[Job]):
         return job
 
     def shed(self, client: str, size: float, limit: float) -> Iterator[Job]:
-        """Take out the newest jobs of clients with more than a new one would have.
-
-        Args:
-            client: The client of the new job.
-            size: The size of the new job.
-            limit: Stop when no more than this would wait with it.
-
-        Yields:
-            The jobs that lose their place.
-        """
+        """Take out the newest jobs of clients with more than a new one would have."""
         own = self.load(client) + size
         while self.size + size > limit:
             heaviest = max(self._loads, key=self._loads.__getitem__, default=client)

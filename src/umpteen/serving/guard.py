@@ -47,16 +47,7 @@ class ClientGone(Exception):
 
 
 class Guard:
-    """ASGI middleware: checks before the application sees a request, headers and log after.
-
-    Args:
-        app: The application.
-        options: Settings of the service.
-        metrics: Where to count.
-        access: Who may do what.
-        connections: Of the server, where it limits them.
-        tracer: Exports spans, where that is on.
-    """
+    """ASGI middleware: checks before the application sees a request, headers and log after."""
 
     def __init__(
         self,

@@ -109,18 +109,7 @@ def read_token(file: str | Path, what: str) -> str:
 def add_key(
     file: str | Path, name: str, scope: str, *, rate: float | None = None, token: str | None = None
 ) -> str:
-    """Add a key to a file, or give a known one another token.
-
-    Args:
-        file: Made if it is not there.
-        name: Of the key.
-        scope: ``read``, ``change`` or ``admin``.
-        rate: Requests per second.
-        token: An existing token; by default a new one is drawn.
-
-    Returns:
-        The token, which is not stored.
-    """
+    """Add a key to a file, or give a known one another token; return the token."""
     check_name(name)
     token = secrets.token_urlsafe(32) if token is None else token
     known = read_keys(file) if Path(file).exists() else []

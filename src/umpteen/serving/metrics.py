@@ -1,9 +1,10 @@
-"""Prometheus metrics of the service. Label values come from fixed sets, never from callers."""
+"""Prometheus metrics of the service and its process. Label values come from fixed sets."""
 
 from __future__ import annotations
 
 import logging
 import os
+import platform
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from umpteen import __version__
 from umpteen.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,10 +51,8 @@ HISTOGRAMS = {
     "compute_seconds": ("Time to answer a batch.", (), SECONDS),
     "batch_texts": ("Texts answered together.", (), TEXTS),
 }
-
 RESERVED_BYTES = 256 << 10
 """Disk space of the counters of a worker, and of its histograms."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -176,3 +176,32 @@ def reserve(folder: str) -> None:
                 f"{folder} has no room for the counters of a worker ({error.strerror}); free some, "
                 "or set TMPDIR to another folder"
             ) from error
+
+
+def resident_bytes() -> float:
+    """Return the resident memory of this process."""
+    with open("/proc/self/statm", encoding="ascii") as handle:
+        return int(handle.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def unique_bytes(pid: int | str = "self") -> float:
+    """Return the memory of a process that no other process shares (unique set size)."""
+    total = 0
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as handle:
+        for line in handle:
+            if line.startswith(("Private_Clean:", "Private_Dirty:")):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+def build_info() -> dict[str, str]:
+    """Return the versions of what serves."""
+    import torch
+    import uvicorn
+
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "uvicorn": uvicorn.__version__,
+    }

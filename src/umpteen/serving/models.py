@@ -31,10 +31,6 @@ class ServedModels:
 
     A version is replaced in one assignment, between two batches: requests that were accepted
     before finish with the old one.
-
-    Args:
-        options: Settings of the service.
-        metrics: Counters and gauges.
     """
 
     def __init__(self, options: Options, metrics: ServiceMetrics) -> None:

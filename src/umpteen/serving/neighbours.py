@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from umpteen.predictor import Predictor
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.snapshot import Snapshot
-from umpteen.ranking.text_snippets import shorten
+from umpteen.ranking.trained_examples import shorten
 
 MAX_NEIGHBOURS = 5
 """Similar examples per text."""

@@ -15,11 +15,7 @@ from umpteen import __version__
 from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.run_folder import RunFolder
-from umpteen.serving.costs import (
-    CHARACTERS_PER_UNIT,
-    EXPLAINED_LABELS_PER_UNIT,
-    LABELS_PER_UNIT,
-)
+from umpteen.serving.costs import CHARACTERS_PER_UNIT, EXPLAINED_LABELS_PER_UNIT, LABELS_PER_UNIT
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.metrics import CONTENT_TYPE
@@ -63,13 +59,7 @@ async def info(request: Request, model: ModelName | None = None) -> InfoResponse
 
 
 def read_info(options: Options, version: Version, *, may_change: bool) -> InfoResponse:
-    """Collect what ``/v1/info`` returns.
-
-    Args:
-        options: Settings of the service.
-        version: The model.
-        may_change: Whether the service accepts changes.
-    """
+    """Collect what ``/v1/info`` returns."""
     predictor, snapshot = version.predictor, version.predictor.snapshot()
     retired = 0 if snapshot.allowed is None else int((~snapshot.allowed).sum())
     limits = {
@@ -130,8 +120,7 @@ async def metrics(request: Request) -> PlainTextResponse:
     """Return metrics in the Prometheus text format."""
     engine: Engine = request.app.state.engine
     return PlainTextResponse(
-        await asyncio.to_thread(engine.metrics.render),
-        media_type=CONTENT_TYPE,
+        await asyncio.to_thread(engine.metrics.render), media_type=CONTENT_TYPE
     )
 
 

@@ -90,12 +90,7 @@ def _how_to_use(options: Options, address: str) -> list[str]:
 
 
 def work(given: str, listening: socket) -> None:
-    """Serve in a worker process.
-
-    Args:
-        given: The options as JSON.
-        listening: The socket of all workers.
-    """
+    """Serve in a worker process."""
     import logging
 
     from umpteen.serving.logs import set_up
@@ -133,13 +128,7 @@ def _serve(options: Options, listening: socket) -> None:
 
 
 def server_config(app: FastAPI, options: Options, connections: Connections) -> Any:
-    """Return uvicorn's configuration.
-
-    Args:
-        app: The application.
-        options: Settings of the service.
-        connections: Limits the connections.
-    """
+    """Return uvicorn's configuration."""
     import uvicorn
 
     return uvicorn.Config(
@@ -163,11 +152,7 @@ def server_config(app: FastAPI, options: Options, connections: Connections) -> A
 
 
 def event_loop(handshake_seconds: float) -> Any:
-    """Return the class of event loop: uvloop where it is installed, with a limit on handshakes.
-
-    Args:
-        handshake_seconds: For a TLS handshake; by default loops wait for a minute.
-    """
+    """Return the class of event loop: uvloop where it is installed, with a limit on handshakes."""
     base: Any = asyncio.SelectorEventLoop
     if installed("uvloop"):
         base = require("uvloop", extra="serve").Loop

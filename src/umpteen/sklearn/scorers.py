@@ -71,10 +71,7 @@ class RankingScorer:
 
 
 def ranking_scorer(
-    metric: str,
-    *,
-    y_train: Any = None,
-    propensity: tuple[float, float] = (0.55, 1.5),
+    metric: str, *, y_train: Any = None, propensity: tuple[float, float] = (0.55, 1.5)
 ) -> RankingScorer:
     """Return a scorer for ``cross_val_score``, ``GridSearchCV`` and the like.
 

@@ -106,9 +106,6 @@ class ChangeStore:
     def read(self, after: StoreState | None = None) -> StoreState:
         """Read the state of now in one transaction.
 
-        Args:
-            after: An earlier state of this store: only what is new since is read.
-
         Returns:
             The state; ``after`` itself where nothing has changed.
 
@@ -120,9 +117,6 @@ class ChangeStore:
     def example_texts(self, digests: Sequence[bytes]) -> list[str]:
         """Read the texts of examples.
 
-        Args:
-            digests: From ``StoreState.examples.digests``.
-
         Returns:
             One text per digest; empty where the text cannot be read and the store is tolerant.
 
@@ -132,19 +126,11 @@ class ChangeStore:
         return self.reader.texts(digests)
 
     def audit_trail(self, limit: int | None = None) -> list[AuditEntry]:
-        """Return the changes granted so far, oldest first.
-
-        Args:
-            limit: Return the last ones only.
-        """
+        """Return the changes granted so far, oldest first."""
         return self.reader.audit_trail(limit)
 
     def add_labels(self, labels: Sequence[NewLabel], *, who: str = "") -> int:
         """Add labels, all or none; a label that is there already with the same text is skipped.
-
-        Args:
-            labels: The labels. Their rows follow the last row, in this order.
-            who: The person or program, for the audit trail.
 
         Returns:
             How many were new.

@@ -16,14 +16,11 @@ class ChunkedList(Sequence[Item], Generic[Item]):
     A list of n items is a tuple of n / 1024 chunks, so a list with one more item costs at most
     n / 1024 + 1024 copied references.
 
-    Args:
-        items: The items.
-
     Example:
         >>> one = ChunkedList("ab")
         >>> two = one.updated("c", {0: "x"})
-        >>> list(one), list(two), two.changes_since(one)
-        (['a', 'b'], ['x', 'b', 'c'], [0])
+        >>> list(one), list(two)
+        (['a', 'b'], ['x', 'b', 'c'])
     """
 
     __slots__ = ("_chunks", "_length")
@@ -52,15 +49,7 @@ class ChunkedList(Sequence[Item], Generic[Item]):
     def updated(
         self, appended: Sequence[Item], replaced: Mapping[int, Item] | None = None
     ) -> ChunkedList[Item]:
-        """Return a list with more items at the end and others in place of some.
-
-        Args:
-            appended: Items to append.
-            replaced: From position to the item to put there.
-
-        Returns:
-            The new list; this one if nothing changes.
-        """
+        """Return a list with more items at the end and others in place of some."""
         if not appended and not replaced:
             return self
         chunks = list(self._chunks)
@@ -79,22 +68,6 @@ class ChunkedList(Sequence[Item], Generic[Item]):
             list(appended[begin : begin + CHUNK]) for begin in range(start, len(appended), CHUNK)
         )
         return self._of(tuple(chunks), self._length + len(appended))
-
-    def changes_since(self, previous: ChunkedList[Item]) -> list[int]:
-        """Return the positions of ``previous`` whose items differ here; shared chunks are free.
-
-        Args:
-            previous: A shorter or equally long list that this one was made from.
-
-        Returns:
-            Positions in ascending order.
-        """
-        found: list[int] = []
-        for number, (old, new) in enumerate(zip(previous._chunks, self._chunks, strict=False)):
-            if old is not new:
-                pairs = zip(old, new, strict=False)
-                found.extend(number * CHUNK + i for i, (a, b) in enumerate(pairs) if a != b)
-        return found
 
     @classmethod
     def _of(cls, chunks: tuple[list[Item], ...], length: int) -> ChunkedList[Item]:

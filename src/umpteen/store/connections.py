@@ -23,13 +23,7 @@ SYNCHRONOUS = "FULL"
 
 
 class Link:
-    """One connection to the file at a path.
-
-    Args:
-        path: The file.
-        writes: Whether the connection is for changes.
-        busy_seconds: How long to wait for a lock.
-    """
+    """One connection to the file at a path."""
 
     def __init__(self, path: Path, *, writes: bool, busy_seconds: float) -> None:
         self.path = path

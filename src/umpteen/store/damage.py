@@ -24,13 +24,7 @@ class DamageKind(StrEnum):
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with the store of a run.
-
-    Args:
-        kind: The kind of damage.
-        path: The store's file.
-        detail: What was found, as the middle of a sentence.
-    """
+    """What is wrong with the store of a run."""
 
     kind: DamageKind
     path: Path

@@ -70,10 +70,6 @@ class GrownLabels(LabelSet):
 def grown_labels(trained: LabelSet, added: AddedLabels) -> LabelSet:
     """Return the trained labels with the added ones after them.
 
-    Args:
-        trained: The labels of the training.
-        added: The labels added since.
-
     Returns:
         ``trained`` itself where nothing was added.
     """

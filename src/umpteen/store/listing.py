@@ -61,9 +61,6 @@ def list_labels(
         order: ``row``, or ``frequent`` or ``rare`` for most or fewest training texts first.
         offset: Labels to skip.
         limit: Maximum number of labels to return.
-
-    Returns:
-        The page.
     """
     if order == "row" and not changed and not search.split():
         # All labels, in their order: nothing to search or sort, however many they are.

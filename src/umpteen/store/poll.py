@@ -16,13 +16,7 @@ Key = tuple[object, ...]
 
 
 class Poll:
-    """What a reader knows of the file: its history, its revision and its damage.
-
-    Args:
-        link: A connection for reading.
-        witness: The witness file.
-        fingerprint: Of the labels the store must belong to.
-    """
+    """What a reader knows of the file: its history, its revision and its damage."""
 
     def __init__(self, link: Link, witness: Path, fingerprint: str) -> None:
         self._link = link
@@ -43,11 +37,7 @@ class Poll:
         return self._seen[1]
 
     def key(self, damage: Damage | None) -> Key:
-        """Return what differs when the state must be read again.
-
-        Args:
-            damage: Of the state that was read; a damaged file may be mended in place.
-        """
+        """Return what differs when the state must be read again."""
         where = self._link.signature if damage is not None else ()
         return (self.store_id, self.revision, self.damage, where)
 

@@ -37,14 +37,7 @@ class AuditEntry:
 
 
 class Reader:
-    """Read a store; threads share it under a lock that no writer holds.
-
-    Args:
-        path: The store's file.
-        witness: Its witness file.
-        labels: The trained labels.
-        tolerant: Whether to return what can be read of a damaged store instead of raising.
-    """
+    """Read a store; threads share it under a lock that no writer holds."""
 
     def __init__(self, path: Path, witness: Path, labels: LabelSet, *, tolerant: bool) -> None:
         self._path = path

@@ -72,12 +72,6 @@ def read_state(
 ) -> tuple[StoreState, BadRows]:
     """Read the state, inside ``reading``.
 
-    Args:
-        connection: To the store.
-        header: Its header, read in the same transaction.
-        trained: The trained labels.
-        after: An earlier state; only what is new is read if it belongs to the same history.
-
     Returns:
         The state and what could not be read of it. An added label that cannot be read keeps its
         row, under an id of its own, and is retired; an example keeps its position without labels.

@@ -1,4 +1,8 @@
-"""Repair a damaged store: keep every row that can be read, and put the damaged file aside."""
+"""Repair a damaged store: keep every row that can be read, and put the damaged file aside.
+
+The first page holds the file header and the table definitions. Stores are created by the same
+statements in the same order, so the first page of any other store fits one that has lost its own.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,12 +22,13 @@ from umpteen.files import sync
 from umpteen.store.change_store import FILE_NAME, WITNESS_NAME, ChangeStore
 from umpteen.store.checks import NewLabel
 from umpteen.store.damage import Damage, DamageKind
-from umpteen.store.page_one import graft_first_page
 from umpteen.store.reading import CHANGES, good_row, lost_label_id, reading, whole_table
 from umpteen.store.schema import Header, change_crc, create_tables
 from umpteen.store.state import StoreState
 from umpteen.store.witness import Witness, create_witness, read_witness
 from umpteen.store.writing import Change, write_change
+
+PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -46,15 +52,7 @@ class RepairReport:
 
 
 def find_damage(run: str | Path, labels: LabelSet) -> Damage | None:
-    """Check a store completely: every row, every text, and SQLite's own integrity check.
-
-    Args:
-        run: The run folder.
-        labels: The labels it was trained with.
-
-    Returns:
-        The damage; None if there is none.
-    """
+    """Check a store completely: every row, every text, and SQLite's own integrity check."""
     store = ChangeStore(run, labels, read_only=True, tolerant=True)
     with contextlib.closing(store):
         state = store.state()
@@ -73,10 +71,6 @@ def repair(run: str | Path, labels: LabelSet) -> RepairReport | None:
 
     The new store is a history of its own: running services read it from the start. An added label
     that cannot be read keeps its row under an id of its own and is retired.
-
-    Args:
-        run: The run folder.
-        labels: The labels it was trained with.
 
     Returns:
         What was kept; None if nothing is damaged.
@@ -106,7 +100,10 @@ def repair(run: str | Path, labels: LabelSet) -> RepairReport | None:
     finally:
         for suffix in ("", "-journal"):
             Path(f"{temporary}{suffix}").unlink(missing_ok=True)
-    lost_labels = 0 if state.damage is None else _count_lost(state)
+    lost_labels = 0
+    if state.damage is not None:
+        ids = enumerate(state.added.ids)
+        lost_labels = sum(label_id == lost_label_id(seq) for seq, label_id in ids)
     return RepairReport(
         damage,
         aside,
@@ -211,5 +208,27 @@ def _swap(path: Path, new: Path) -> Path | None:
     return aside
 
 
-def _count_lost(state: StoreState) -> int:
-    return sum(label_id == lost_label_id(seq) for seq, label_id in enumerate(state.added.ids))
+@contextlib.contextmanager
+def graft_first_page(path: Path) -> Iterator[Path]:
+    """Copy a damaged store to a temporary folder and give it the first page of a new store."""
+    with tempfile.TemporaryDirectory(prefix="umpteen-repair-") as name:
+        copy = Path(name) / path.name
+        fresh = Path(name) / "fresh.sqlite"
+        with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE}")
+            connection.execute("BEGIN")
+            create_tables(connection, Header("", ""))
+            connection.execute("COMMIT")
+        shutil.copy2(path, copy)
+        n_pages = copy.stat().st_size // PAGE
+        first = bytearray(fresh.read_bytes()[:PAGE])
+        first[28:32] = n_pages.to_bytes(4, "big")  # size of the file in pages
+        wal = path.with_name(f"{path.name}-wal")
+        if wal.exists() and wal.stat().st_size:
+            shutil.copy2(wal, copy.with_name(wal.name))
+            first[18:20] = b"\2\2"  # the file is in WAL mode, so the WAL is read too
+        if n_pages:
+            with copy.open("r+b") as handle:
+                handle.write(first)
+                handle.truncate(n_pages * PAGE)
+        yield Path(name)

@@ -67,10 +67,6 @@ class Examples:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the label rows of a range of examples in CSR form.
 
-        Args:
-            start: The first position.
-            stop: The position after the last; the end by default.
-
         Returns:
             ``indptr`` (n + 1,) and ``indices`` (pairs,).
         """

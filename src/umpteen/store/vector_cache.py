@@ -42,26 +42,13 @@ class Cached:
 
 
 class VectorCache:
-    """Cached arrays of a run; best effort, so nothing here raises.
-
-    Args:
-        run: The run folder.
-    """
+    """Cached arrays of a run; best effort, so nothing here raises."""
 
     def __init__(self, run: str | Path) -> None:
         self.folder = Path(run) / FOLDER
 
     def load(self, state: StoreState, kind: Kind, model: str) -> Cached | None:
-        """Load the arrays of the first n added labels or examples of a state.
-
-        Args:
-            state: The state the arrays must fit.
-            kind: ``labels`` or ``examples``.
-            model: Identifies the model and everything else the arrays depend on.
-
-        Returns:
-            What was saved; None if there is no valid cache.
-        """
+        """Load the arrays of the first n added labels or examples of a state."""
         try:
             from safetensors import safe_open
 
@@ -89,18 +76,7 @@ class VectorCache:
         arrays: Mapping[str, NDArray],
         words: Sequence[str] = (),
     ) -> bool:
-        """Save arrays of the first n added labels or examples, n being their number of rows.
-
-        Args:
-            state: The state they belong to.
-            kind: ``labels`` or ``examples``.
-            model: Identifies the model and everything else the arrays depend on.
-            arrays: By name, all with the same number of rows.
-            words: Terms that the arrays refer to.
-
-        Returns:
-            Whether they were saved.
-        """
+        """Save arrays of the first n added labels or examples, n being their number of rows."""
         try:
             from safetensors.numpy import save_file
 

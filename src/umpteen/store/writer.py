@@ -26,15 +26,7 @@ class _Replaced(sqlite3.OperationalError):
 
 
 class Writer:
-    """The writing side of a store.
-
-    Args:
-        path: The store's file.
-        witness: Its witness file.
-        labels: The trained labels.
-        poll: What the reading side has seen of the file.
-        busy_seconds: How long to wait for another writer.
-    """
+    """The writing side of a store."""
 
     def __init__(
         self, path: Path, witness: Path, labels: LabelSet, poll: Poll, busy_seconds: float
@@ -47,10 +39,6 @@ class Writer:
 
     def change(self, plan: Planner, who: str) -> int:
         """Decide and write a change.
-
-        Args:
-            plan: Decides what to write; raises before anything is written.
-            who: The person or program, for the audit trail.
 
         Returns:
             How many rows were changed; 0 if nothing was written.

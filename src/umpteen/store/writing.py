@@ -135,17 +135,7 @@ def plan_examples(
 def write_change(
     connection: sqlite3.Connection, header: Header, change: Change, who: str
 ) -> Header:
-    """Write a change inside a transaction.
-
-    Args:
-        connection: To the store.
-        header: The header before the change.
-        change: What to write.
-        who: The person or program that makes the change, for the audit trail.
-
-    Returns:
-        The header after the change.
-    """
+    """Write a change inside a transaction."""
     revision = header.revision + 1
     write_audit(connection, revision, change.kind, change.touched, who)
     connection.executemany(

@@ -112,9 +112,6 @@ def read_study(path: str | Path, places: Mapping[str, str] | None = None) -> Stu
         path: A TOML file.
         places: What stands for each name in braces in paths and settings.
 
-    Returns:
-        The study.
-
     Raises:
         ConfigError: If the file is not TOML, a key is not known, or a name in braces has no place.
     """

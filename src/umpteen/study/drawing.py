@@ -35,16 +35,7 @@ GROUPS = 5
 
 
 def draw_all(study: Study, cells: Sequence[Cell], folder: str | Path) -> list[Path]:
-    """Draw what the study asks for under ``[plots]``, or every kind where it asks for nothing.
-
-    Args:
-        study: The study.
-        cells: From ``read_cells``.
-        folder: Made if need be; files of the same name are replaced.
-
-    Returns:
-        The files.
-    """
+    """Draw what the study asks for under ``[plots]``, or every kind where it asks for nothing."""
     folder = Path(folder)
     wanted = study.plots or {"epochs": {}, "shares": {}, "bins": {}, "coverage": {}}
     written = []
@@ -159,11 +150,6 @@ _KINDS = {"epochs": _epochs, "shares": _shares, "bins": _bins, "coverage": _cove
 
 def stand_alone(title: str, chart: Markup, names: Sequence[str]) -> str:
     """Return a chart as a whole SVG document with its title, its own colours and a legend below it.
-
-    Args:
-        title: Above the chart.
-        chart: From ``report.charts``, with looks s0, s1, ...
-        names: What each look is, in order.
 
     Returns:
         The document.

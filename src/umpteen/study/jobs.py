@@ -31,14 +31,6 @@ def run_at_once(
     Processes end with this one, however it ends: a run that was under way then continues when the
     same command is given again.
 
-    Args:
-        study: The study.
-        out: Its folder, of which the caller holds the lock.
-        runs: Of the study.
-        jobs: How many processes.
-        device: The one that all of them use.
-        log: Called with progress lines.
-
     Returns:
         A sentence for each run that failed, be it because its process ended before its time.
     """

@@ -149,9 +149,6 @@ def _deviation(values: np.ndarray) -> float | None:
 
 
 def mean_and_spread(values: np.ndarray) -> str:
-    """Format a mean.
-
-    The mean, and the standard deviation where there are several values.
-    """
+    """Format a mean. The mean, and the standard deviation where there are several values."""
     deviation = _deviation(values)
     return f"{values.mean():.2f}" + ("" if deviation is None else f" ±{deviation:.2f}")

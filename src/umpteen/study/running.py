@@ -27,8 +27,7 @@ from umpteen.evaluation import evaluate
 from umpteen.files import digest, read_json, write_json
 from umpteen.run_folder import RunFolder
 from umpteen.study.definition import Run, Study
-from umpteen.study.label_groups import group_metrics
-from umpteen.study.outcomes import measured, result_file, trained, write_per_query
+from umpteen.study.outcomes import group_metrics, measured, result_file, trained, write_per_query
 from umpteen.study.sources import LoadedSource
 from umpteen.training.reporters import Reporter
 from umpteen.training.resolve import resolve_open_settings

@@ -49,10 +49,6 @@ def load_source(source: Source) -> Dataset:
 def hide_labels(data: Dataset, n: int) -> Dataset:
     """Take some rare labels out of all splits but test: for them a model has the text alone.
 
-    Args:
-        data: The data set.
-        n: Labels, drawn among those with 1 to ``FEW`` training queries.
-
     Returns:
         The same labels and texts; the pairs of the drawn labels are left in test only.
     """

@@ -91,10 +91,7 @@ class AllLabelLoss:
         return total
 
     def _queries(self, model: Model, tokens: Ragged, seed: int) -> Tensor:
-        """Encode this rank's queries.
-
-        With a cached gradient where they are more than a chunk.
-        """
+        """Encode this rank's queries. With a cached gradient where they are more than a chunk."""
         edges = even_chunks(tokens.offsets, self.chunk_tokens)
         if len(edges) <= 2:
             return self._encode(model, tokens)

@@ -49,7 +49,7 @@ class BankLoss:
 
     def __call__(self, model: Model, batch: Batch, seed: int) -> Tensor:
         """Return the loss, a scalar; differentiable once, and before the next call."""
-        if self.ranks.world > 1:
+        if self.ranks.exchanges:
             return self._on_ranks(model, batch)
         share = dual_share(model, self.losses)
         total = torch.zeros((), device=next(model.parameters()).device)

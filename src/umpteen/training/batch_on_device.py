@@ -43,17 +43,6 @@ class DeviceBatchMaker:
     """Makes the batches that ``BatchMaker`` makes, by other draws and on a device.
 
     A batch is a pure function of queries, step and the run's seed, on one kind of device.
-
-    Args:
-        queries: Tokens of the training queries.
-        labels: Tokens of the labels.
-        pools: Draws the pools: on the device, or on the host where nothing is drawn.
-        device: The model's.
-        seed: The run's seed.
-        encode_labels: Whether the batch carries the tokens of its pool's labels.
-        everything: Finds the pairs among all labels, where a loss needs them beside the pool.
-        layout: The encoder's own, if it has one: it then gets the tokens on the host.
-        table_bytes: See ``TABLE_BYTES``.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.compute.precision import require_eight_bits
 from umpteen.config.checks import get
 from umpteen.config.schema import RunConfig
+from umpteen.data.augment.gandalf import strongest_neighbours
 from umpteen.data.augment.graph import GraphOptions
-from umpteen.data.augment.label_graph import strongest_neighbours
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder
 from umpteen.data.pool_on_device import DevicePoolBuilder
@@ -101,18 +101,7 @@ def build_loop(
     ranks: Ranks = ONE_RANK,
     log: StageLog = QUIET,
 ) -> Loop:
-    """Return the training loop at its beginning.
-
-    Args:
-        settings: The run's settings, or those of a stage, with open ones filled in.
-        data: What is trained on.
-        model: On its device.
-        keep_refresh: Told of every new refresh.
-        precision: Of the encoder.
-        first_epoch: Where the stage starts.
-        ranks: Who trains; each holds its part of the label table.
-        log: Receives progress of refreshes.
-    """
+    """Return the training loop at its beginning."""
     s = settings
     for key in ("pool.scores", "batches.search"):
         if get(s, key) in ("fp8", "float8"):
@@ -131,7 +120,7 @@ def build_loop(
         optimizers=optimizers,
         loss_of=_loss_of(s, data, precision, bank, ranks, optimizers),
         maker=_maker(s, data, model, targets, ranks),
-        refresh=None if refresher is None else refresh_on_ranks(refresher, ranks, bank),
+        refresh=None if refresher is None else refresh_on_ranks(refresher, ranks, bank, log),
         keep_refresh=keep_refresh,
         n_queries=len(data.queries),
         batch_size=s.batches.size,
@@ -194,7 +183,7 @@ def build_refresher(
         seed=s.seed,
         precision=precision,
         # On several ranks each encodes its own labels again, and nothing travels.
-        tell_labels=None if bank is None or ranks.world > 1 else bank.fill,
+        tell_labels=None if bank is None or ranks.exchanges else bank.fill,
         search=s.batches.search,
         log=log,
         threads=s.train.threads or torch.get_num_threads(),
@@ -222,7 +211,7 @@ def _maker(
     if s.augment.method in KINDS and not s.train.frozen:
         mixing = Mixing(s.augment.method, s.augment.alpha)
     filters = data.train.filters
-    there = device.type == "cuda" and ranks.world == 1 and mixing is None
+    there = device.type == "cuda" and not ranks.exchanges and mixing is None
     there = there and fits_device(targets, filters) and not model.neighbours
     options = {
         "positives_per_query": s.pool.positives,
@@ -267,7 +256,7 @@ def _loss_of(
 ) -> Callable[[Model, Batch, int], torch.Tensor]:
     losses = build_losses(s.loss)
     if s.train.frozen:
-        return FrozenLoss(losses, data.queries, precision)
+        return FrozenLoss(losses, data.queries, precision, ranks)
     scores = None if s.pool.scores == "auto" else s.pool.scores
     if s.pool.scope == "all":
         return AllLabelLoss(
@@ -290,6 +279,6 @@ def _loss_of(
             ranks=ranks,
             scores=scores,
         )
-    if ranks.world > 1:
+    if ranks.exchanges:
         return PoolLossOnRanks(losses, precision, ranks)
     return lambda model, batch, seed: batch_loss(model, batch, losses, precision=precision)

@@ -92,13 +92,6 @@ class CarriedChanges:
 
         An example replaces the labels of training texts that equal it. One that is a text of the
         validation or test split is left out.
-
-        Args:
-            data: The data.
-            which: What is read of a text, ``title`` or ``all``.
-
-        Returns:
-            The data to train on.
         """
         labels = self.all_labels(data.labels)
         splits = {name: _wider(split, len(labels)) for name, split in data.splits.items()}

@@ -162,20 +162,7 @@ def run_fold(
     fit_fold: FitFold,
     use: Callable[[Predictor, StoredEnsemble, Judge], Used],
 ) -> Used:
-    """Train on all texts but a fold's, and use the result with the fold's texts.
-
-    Args:
-        dataset: With a train split.
-        own: Rows of the fold's texts.
-        settings: From ``fold_settings``.
-        cache: Where token stores are kept.
-        device: Where to train.
-        fit_fold: As in ``cross_validate``.
-        use: Called with the predictor, its ensemble and the fold's texts.
-
-    Returns:
-        What ``use`` returns.
-    """
+    """Train on all texts but a fold's, and use the result with the fold's texts."""
     train = dataset["train"]
     rest = np.setdiff1d(np.arange(len(train)), own)
     data = dataclasses.replace(dataset, splits={"train": train.select(rest)})

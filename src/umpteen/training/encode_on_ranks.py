@@ -47,7 +47,7 @@ def encoded_on_ranks(encode: Callable[[Any], Tensor], tokens: Tokens, ranks: Ran
     Returns:
         (N, D) on every rank, in the order of the texts.
     """
-    if ranks.world == 1 or len(tokens) < ranks.world:
+    if not ranks.exchanges or len(tokens) < ranks.world:
         return encode(tokens)
     bounds = ranks.bounds(len(tokens))
     own = ranks.part(bounds)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.predictor import Predictor
+from umpteen.ranking.adjustments import similarity_floor
 from umpteen.ranking.candidates import Candidates, concat
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
-from umpteen.ranking.evidence import similarity_floor
 from umpteen.ranking.lexical.ranker_training import SCALE
 from umpteen.ranking.lexical.sparse_topk import look_up, product, top_k_of_rows
 from umpteen.ranking.queries import Queries
@@ -106,11 +106,6 @@ def judge_of(dataset: Dataset, propensity: Propensity) -> Judge | None:
 def collect(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> Collected:
     """Retrieve and score the candidates of validation texts.
 
-    Args:
-        predictor: The model with the retrievers in use.
-        stored: The retrievers and examples.
-        judge: The texts.
-
     Returns:
         The candidates; voting settings are those whose votes alone have the best nDCG@5.
     """
@@ -137,9 +132,6 @@ def collect(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> Colle
 
 def joined(parts: list[Collected]) -> Collected:
     """Join the candidates of several sets of texts, as from cross-validation.
-
-    Args:
-        parts: At least one; retrievers that one of them lacks are left out.
 
     Returns:
         All texts in order, with the voting settings of the first part.
@@ -189,10 +181,7 @@ def _best_config(near: TopK, judge: Judge, snapshot: Snapshot) -> KnnConfig:
     values = []
     for config in KNN_CONFIGS:
         votes = snapshot.examples.votes(
-            near,
-            snapshot.n_labels,
-            neighbours=config.neighbours,
-            temperature=config.temperature,
+            near, snapshot.n_labels, neighbours=config.neighbours, temperature=config.temperature
         )
         top = TopK(*top_k_of_rows(votes, 10))
         values.append(judge(top, ("nDCG@5",))["nDCG@5"])

@@ -26,16 +26,7 @@ from umpteen.training.step import Losses
 def build_encoder(
     config: EncoderConfig, texts: Iterable[str], *, generator: torch.Generator
 ) -> tuple[nn.Module, Any]:
-    """Return the encoder and its tokenizer.
-
-    Args:
-        config: Which, with open settings filled in.
-        texts: Query and label texts, for a tokenizer that is learned from the data.
-        generator: Draws random token vectors.
-
-    Returns:
-        The encoder module and a ``tokenizers.Tokenizer``.
-    """
+    """Return the encoder and its tokenizer."""
     if not config.is_frugal:
         return _pretrained(config)
     from umpteen.model.frugal import tables

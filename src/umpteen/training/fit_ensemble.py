@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
-import torch
 
 from umpteen.config.schema import RunConfig
-from umpteen.data.dataset import Dataset, Split
+from umpteen.data.dataset import Dataset
 from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.predictor import Predictor
-from umpteen.ranking import RETRIEVERS
-from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
-from umpteen.ranking.evidence import similarity_floor
-from umpteen.ranking.lexical.vectorizer import Vectorizer
-from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
+from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.retriever_specs import retrievers_of
-from umpteen.ranking.retrievers.base import FitContext, Retriever
-from umpteen.ranking.storage import StoredEnsemble, index_examples, save_ensemble
-from umpteen.ranking.text_snippets import TextSnippets
+from umpteen.ranking.storage import StoredEnsemble, save_ensemble
 from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
-from umpteen.ranking.trained_examples import TrainedExamples, digest_texts, ones_like
 from umpteen.ranking.variant_fitting import ValidationCandidates, fit_variant, positives_of
 from umpteen.ranking.variants import VARIANT_METRICS, Variant, choose_variant, scorer_combinations
-from umpteen.ranking.variants import Propensity as LabelPropensity
-from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
-from umpteen.training.carried_ensemble import UNFITTED, as_first_trained, carried_weights
 from umpteen.training.cross_validation import FOLDS, FitFold, cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
+from umpteen.training.fit_retrievers import (
+    UNFITTED,
+    as_first_trained,
+    carried_weights,
+    with_retrievers,
+)
 from umpteen.training.fit_time import (
     FIT_SECONDS,
     LEARNING_SHARE,
     MIN_FITTED,
     VARIANTS,
     FitTime,
-    readable_rows,
     share_before_folds,
     texts_in_time,
 )
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
-from umpteen.training.stage_log import QUIET, StageLog, as_stage_log
+from umpteen.training.stage_log import QUIET, StageLog, as_stage_log, log_table
 from umpteen.training.time_budget import FOLD_SHARE
-from umpteen.types import Log, TopK
+from umpteen.types import Detail, Log
 
-READING_SHARE = 0.4
-"""Of the time for retrievers, for reading texts."""
 TRIED_TEXTS = 64
 """Validation texts that the times of retrieval and of a fit are measured on."""
-EXAMPLES_SEED, TEXTS_SEED = 0x3E3, 0x7E7
-PRIOR_TEXTS = 500
-"""Training texts that the similarity floor is taken from without validation texts."""
 
 
 def fit_ensemble_of_run(
@@ -93,14 +80,14 @@ def fit_ensemble_of_run(
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
     limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
-    validated = judge is not None and _labelled(judge) >= settings.ensemble.min_queries
+    judge = judge if _labelled(judge) >= settings.ensemble.min_queries else None
     fold = FOLD_SHARE * training_seconds, -(-len(dataset["train"]) // FOLDS)
-    own_time = limit.part(_learning_share(limit, judge if validated else None, fold))
+    own_time = limit.part(_learning_share(limit, judge, fold))
     predictor, stored = with_retrievers(folder, predictor, dataset, settings, own_time, log)
     found, took = None, time.monotonic() - started
     if not limit.allows(1.0):
         log("No time to fit weights: the ensemble has prior weights")
-    elif judge is not None and validated:
+    elif judge is not None:
         found = _collect_in_time(predictor, stored, judge, settings, limit, log)
     elif (carried := carried_weights(folder, stored)) is not None:
         stored = replace(stored, model=carried)  # folds would be trained from nothing
@@ -122,8 +109,8 @@ def fit_ensemble_of_run(
     return stored.model
 
 
-def _labelled(judge: Judge) -> int:
-    return int(np.count_nonzero(np.diff(judge.truth.indptr)))
+def _labelled(judge: Judge | None) -> int:
+    return 0 if judge is None else int(np.count_nonzero(np.diff(judge.truth.indptr)))
 
 
 def _fold_fitter(settings: RunConfig, seconds: float, *, strict: bool) -> FitFold:
@@ -158,124 +145,14 @@ def _with_weights(
     return replace(stored, model=replace(stored.model, fitted_on=why))
 
 
-def with_retrievers(
-    folder: RunFolder,
-    predictor: Predictor,
-    dataset: Dataset,
-    settings: RunConfig,
-    limit: FitTime,
-    log: Log,
-) -> tuple[Predictor, StoredEnsemble]:
-    """Fit the retrievers and combine them with prior weights.
-
-    Args:
-        folder: The run.
-        predictor: Its model.
-        dataset: Its data; the train split is used.
-        settings: The run's.
-        limit: Time for it.
-        log: Called with progress lines.
-
-    Returns:
-        The predictor with this ensemble, and the ensemble.
-    """
-    log = as_stage_log(log)
-    retrievers, examples = fit_retrievers(
-        predictor, dataset["train"], settings, limit=limit, log=log
-    )
-    index = None
-    if examples is not None:
-        what = f"Indexing {len(examples.vectors):,} examples"
-        with log.stage(what, kind="example index", announced=False):
-            index = index_examples(_comparable(predictor, examples))
-    model = _prior_model(folder, retrievers, dataset)
-    stored = StoredEnsemble(model, retrievers, examples, index, dataset.label_counts)
-    predictor.use_ensemble(stored)
-    if examples is not None:
-        floor = _similarity_of_training_texts(predictor, examples)
-        stored = replace(stored, model=replace(model, similarity_floor=floor))
-        predictor.use_ensemble(stored)
-    return predictor, stored
-
-
-def fit_retrievers(
-    predictor: Predictor, train: Split, settings: RunConfig, *, limit: FitTime, log: StageLog
-) -> tuple[dict[str, Retriever], TrainedExamples | None]:
-    """Learn what retrievers need, and store the training texts.
-
-    Args:
-        predictor: The trained model.
-        train: The training texts, without those held out.
-        settings: The run's.
-        limit: Time for it; where it is strict, texts are left out that cannot be read in time.
-        log: Called with progress lines.
-
-    Returns:
-        Name to retriever, and the stored examples where the settings want them.
-    """
-    which = predictor.text_config.text
-    if len(train) > settings.ensemble.max_texts:
-        rng = np.random.default_rng([settings.seed, TEXTS_SEED])
-        train = train.select(np.sort(rng.permutation(len(train))[: settings.ensemble.max_texts]))
-    if limit.strict:
-        train = _readable(predictor, train, settings, limit, log)
-    texts = list(train.texts(which))
-    targets = ones_like(train.filtered_targets())
-    context = FitContext(
-        texts,
-        targets,
-        predictor.labels.encoder_texts(which),
-        train.filters,
-        predictor.label_vectors,
-        predictor.encoder.device,
-        limit.left() if limit.strict else LEARNING_SHARE * settings.ensemble.seconds,
-        settings.seed,
-        log,
-        stores_examples=settings.examples.kept != "none",
-        until=limit.until if limit.strict else math.inf,
-        lexical=settings.ensemble.lexical,
-    )
-    what = f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)"
-    with log.stage(what, kind="lexical", announced=context.lexical):
-        for name in RETRIEVERS:
-            retriever = resolve(RETRIEVERS, name, kind="retriever").fit(context)
-            if retriever is not None:
-                context.fitted[name] = retriever
-    if not context.stores_examples:
-        return context.fitted, None
-    kept = np.arange(len(texts))
-    if len(kept) > settings.examples.max_examples:
-        rng = np.random.default_rng([settings.seed, EXAMPLES_SEED])
-        kept = np.sort(rng.permutation(len(kept))[: settings.examples.max_examples])
-    chosen = [texts[row] for row in kept.tolist()]
-    terms = context.terms
-    if terms is None:
-        terms = sp.csr_matrix((len(texts), 0), dtype=np.float32)
-    with log.stage(f"Storing {len(chosen):,} training texts as examples", kind="examples"):
-        shown = TextSnippets.of(chosen) if settings.examples.texts else None
-        vectors = predictor.vectors(chosen).cpu().numpy()
-    examples = TrainedExamples(vectors, targets[kept], digest_texts(chosen), terms[kept], shown)
-    return context.fitted, examples
-
-
 def fit_variants(
     found: Collected, judge: Judge, *, settings: RunConfig, seconds: float, log: StageLog
 ) -> EnsembleModel:
-    """Fit the weights and the calibration of every variant, and choose the default one.
-
-    Args:
-        found: Candidates of validation texts.
-        judge: The texts.
-        settings: The run's.
-        seconds: No further variant is fitted after this long; the first always is.
-        log: Called with progress lines.
-
-    Returns:
-        The ensemble, the chosen variant first.
-    """
+    """Fit the weights and the calibration of every variant, and choose the default one."""
     n, started, truth = len(judge.split), time.monotonic(), judge.truth
     log(f"Fitting the ensemble on {judge.described} (up to {max(0.0, seconds):.0f} s)")
-    log("Metrics of the scorers together, without one of them, and of the model's heads, percent:")
+    together = "Metrics of the scorers together, without one of them, and of the model's heads, %:"
+    log(Detail(together))
     data = ValidationCandidates(
         found.candidates,
         positives_of(found.candidates, truth),
@@ -293,39 +170,22 @@ def fit_variants(
     for scorers in combinations:
         began = time.monotonic()
         if variants and began - started + longest > seconds:
-            log(f"No time for more than {len(variants)} of {len(combinations)} variants")
+            log(Detail(f"No time for more than {len(variants)} of {len(combinations)} variants"))
             break
         own = retrievers_of(scorers, found.names)
         with log.stage("Fitting a variant of the ensemble", kind="variants", announced=False):
             variants.append(fit_variant(data, own, settings.ensemble.tail_boost))
         longest = max(longest, time.monotonic() - began)
-        log(f"{', '.join(scorers)}: {_in_words(variants[-1].validation)}")
-    values = [variant.validation for variant in variants]
-    best = choose_variant(values, judge(found.plain), n)
+        log(Detail(f"{', '.join(scorers)}: {_in_words(variants[-1].validation)}"))
+    values, plain = [variant.validation for variant in variants], judge(found.plain)
+    best = choose_variant(values, plain, n)
+    rows = {"model alone": plain, "ensemble": values[best]}
+    log_table(rows, VARIANT_METRICS, judge.described, log)
     return replace(
         found.model,
         variants=(variants[best], *variants[:best], *variants[best + 1 :]),
         fitted_on=judge.described,
     )
-
-
-def _readable(
-    predictor: Predictor, train: Split, settings: RunConfig, limit: FitTime, log: StageLog
-) -> Split:
-    """Return the training texts that can be read in time."""
-    texts = train.texts(predictor.text_config.text)
-
-    def read(some: list[str]) -> None:
-        predictor.vectors(some)
-        if settings.ensemble.lexical:
-            Vectorizer.fit(some).transform(some)
-
-    seconds = READING_SHARE * limit.left()
-    rows = readable_rows(texts, read, seconds=seconds, seed=settings.seed)
-    if len(rows) == len(texts):
-        return train
-    log(f"Fitting the ensemble on {len(rows):,} of {len(texts):,} texts, to stay within the time")
-    return train.select(rows)
 
 
 def _learning_share(limit: FitTime, judge: Judge | None, fold: tuple[float, int]) -> float:
@@ -356,16 +216,11 @@ def _collect_in_time(
         collected = (time.monotonic() - started) / TRIED_TEXTS
         fit = _fit_seconds(found, some, settings=settings)
         fitting = texts_in_time(
-            limit.left(),
-            collect=collected,
-            fit=fit,
-            variants=len(scorer_combinations(found.names)),
+            limit.left(), collect=collected, fit=fit, variants=len(scorer_combinations(found.names))
         )
         if fitting < len(judge.split):
-            log(
-                f"Fitting on {fitting:,} of {len(judge.split):,} validation texts, "
-                "to stay within the time"
-            )
+            few = f"Fitting on {fitting:,} of {len(judge.split):,} validation texts, "
+            log(Detail(few + "to stay within the time"))
             judge = judge.first(fitting)
     what = f"Searching labels of {len(judge.split):,} validation texts"
     with log.stage(what, kind="candidates", announced=False):
@@ -377,43 +232,6 @@ def _fit_seconds(found: Collected, judge: Judge, *, settings: RunConfig) -> floa
     started = time.monotonic()
     fit_variants(found, judge, settings=settings, seconds=0.0, log=QUIET)
     return (time.monotonic() - started) / max(1, len(judge.split))
-
-
-def _prior_model(
-    folder: RunFolder, retrievers: dict[str, Retriever], dataset: Dataset
-) -> EnsembleModel:
-    """Return the ensemble that is used before anything was fitted to validation texts."""
-    names, train = tuple(retrievers), dataset["train"]
-    per_text = train.filtered_targets().nnz / max(1, len(train))
-    about = dataset.propensity
-    variants = []
-    for scorers in scorer_combinations(names):
-        own = retrievers_of(scorers, names)
-        calibration = prior_calibration(own, per_text)
-        weights = prior_weights(own, unseen_share(dataset.label_counts))
-        variants.append(Variant(weights, 0.0, calibration, {}, {}))
-    return EnsembleModel(
-        tuple(variants),
-        KnnConfig(),
-        KnnConfig(),
-        LabelPropensity(about.a, about.b, len(train)),
-        folder.model("best").name,
-        f"{UNFITTED}: there are too few texts, so it has prior weights",
-        -np.inf,
-    )
-
-
-def _similarity_of_training_texts(predictor: Predictor, examples: TrainedExamples) -> float:
-    """Return the similarity floor from training texts: to the nearest other one of them."""
-    step = max(1, len(examples.vectors) // PRIOR_TEXTS)
-    vectors = torch.from_numpy(np.array(examples.vectors[::step])).to(predictor.encoder.device)
-    near = predictor.snapshot().examples.nearest(vectors, 2)
-    return similarity_floor(TopK(near.rows[:, 1:], near.scores[:, 1:]))
-
-
-def _comparable(predictor: Predictor, examples: TrainedExamples) -> torch.Tensor:
-    vectors = torch.from_numpy(np.asarray(examples.vectors)).to(predictor.encoder.device)
-    return vectors if predictor.model.normalize else torch.nn.functional.normalize(vectors, dim=1)
 
 
 def _report(model: EnsembleModel, folder: RunFolder, seconds: float, log: Log) -> None:

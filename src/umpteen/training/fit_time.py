@@ -57,11 +57,7 @@ class FitTime:
 
 
 def readable_rows(
-    texts: Sequence[str],
-    read: Callable[[list[str]], object],
-    *,
-    seconds: float,
-    seed: int,
+    texts: Sequence[str], read: Callable[[list[str]], object], *, seconds: float, seed: int
 ) -> NDArray[np.int64]:
     """Return the rows of as many texts as can be read in a time, drawn at random.
 
@@ -117,11 +113,6 @@ def texts_in_time(seconds: float, *, collect: float, fit: float, variants: int) 
 
 def share_before_folds(limit: FitTime, training: float, texts: int) -> float:
     """Return the share of the time for the run's own retrievers, where folds may follow.
-
-    Args:
-        limit: Of the whole fit.
-        training: Seconds to train the model of a fold.
-        texts: Texts of a fold.
 
     Returns:
         A small share if a fold with its retrievers and its fit can follow, else nearly all.

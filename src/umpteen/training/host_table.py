@@ -51,12 +51,7 @@ class Visit:
 
 
 class HostTable:
-    """Lends rows of a table in host memory to a model on a device.
-
-    Args:
-        model: Its label vectors are on the host, all else on the device.
-        optimizer: Holds the label vectors' moments, on the host too.
-    """
+    """Lends rows of a table in host memory to a model on a device."""
 
     def __init__(self, model: Model, optimizer: RowAdamW) -> None:
         assert model.label_vectors is not None

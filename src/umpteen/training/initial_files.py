@@ -70,10 +70,7 @@ def write_examples(folder: RunFolder, data: Prepared, settings: RunConfig) -> No
     split = data.dataset[name]
     rng = np.random.default_rng([settings.seed, 7])
     chosen = split.select(np.sort(rng.permutation(len(split))[:N_EXAMPLES]))
-    with (
-        atomic_file(folder.examples) as temporary,
-        temporary.open("w", encoding="utf-8") as out,
-    ):
+    with atomic_file(folder.examples) as temporary, temporary.open("w", encoding="utf-8") as out:
         texts = chosen.texts(settings.data.text)
         for row, text in enumerate(texts):
             line = {"text": text, **_ids(chosen, row, data.dataset.labels), "split": name}

@@ -20,11 +20,7 @@ BIAS = 4.0
 
 
 def init_from_texts_(
-    model: Model,
-    data: Prepared,
-    *,
-    precision: str,
-    ranks: Ranks = ONE_RANK,
+    model: Model, data: Prepared, *, precision: str, ranks: Ranks = ONE_RANK
 ) -> None:
     """Make each label's vector the classifier head's unit vector of the label's text.
 

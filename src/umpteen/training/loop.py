@@ -290,7 +290,7 @@ class Loop:
         self.optimizers.set_rates(factor)  # a loss over all labels may update their vectors itself
         loss = self.loss_of(self.model, batch, seed)
         loss.backward()
-        if self.ranks.world > 1:  # or the parameters would be listed for nothing
+        if self.ranks.exchanges:  # or the parameters would be listed for nothing
             sum_gradients_(shared_parameters(self.model), self.ranks)
         self.optimizers.step(factor, clip_norm=self.clip_norm)
         if self.host is not None:

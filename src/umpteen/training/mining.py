@@ -29,12 +29,6 @@ LABEL_CLUSTERS, MINING = "label clusters", "mining"
 def is_clustered(search: str, n_queries: int, n_labels: int, *, cuda: bool) -> bool:
     """Return whether hard negatives are searched within clusters of labels.
 
-    Args:
-        search: The setting ``batches.search``.
-        n_queries: N.
-        n_labels: L.
-        cuda: Whether the vectors are on a GPU, where ``auto`` compares everything.
-
     Example:
         >>> is_clustered("auto", 450_000, 300_000, cuda=False)
         True
@@ -90,10 +84,7 @@ def mine(
     filters = filters[np.argsort(filters[:, 0], kind="stable")]
     starts = range(0, len(queries), queries_per_block)
     what = f"Mining hard negatives of {len(queries):,} texts among {targets.shape[1]:,} labels"
-    with (
-        ThreadPoolExecutor(1) as helper,
-        log.stage(what, kind=MINING, announced=False) as progress,
-    ):
+    with ThreadPoolExecutor(1) as helper, log.stage(what, kind=MINING, announced=False) as progress:
         made = [helper.submit(_own_pairs, targets, filters, 0, queries_per_block)]
         for start in starts:
             stop = start + queries_per_block

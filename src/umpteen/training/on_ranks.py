@@ -15,25 +15,31 @@ from umpteen.compute.distributed.sharding import Ranks
 from umpteen.model.model import Model
 from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.refresh import Refreshed
+from umpteen.training.stage_log import QUIET, StageLog
 from umpteen.types import Ragged
 
 
 def cut_table_(model: Model, ranks: Ranks) -> None:
     """Leave this rank's rows of the label table in the model, which still counts all labels."""
-    if model.label_vectors is not None and ranks.world > 1:
+    if model.label_vectors is not None and ranks.exchanges:
         own = ranks.shard(model.n_labels)
         whole = model.label_vectors.data
         model.label_vectors = torch.nn.Parameter(whole[own.start : own.stop].clone())
 
 
 @contextlib.contextmanager
-def whole_table(model: Model, ranks: Ranks) -> Iterator[None]:
+def whole_table(model: Model, ranks: Ranks, *, on_host: bool = False) -> Iterator[None]:
     """Give the first rank the whole label table for the block; the others' model stays as it is.
 
     All ranks must enter it. The parameter stays the same one, so its optimizer does not notice.
+
+    Args:
+        model: Of this rank.
+        ranks: Who holds which rows.
+        on_host: Whether the whole table stays in host memory, to be written.
     """
     table = model.label_vectors
-    if table is None or ranks.world == 1:
+    if table is None or not ranks.exchanges:
         yield
         return
     own = table.data
@@ -41,7 +47,7 @@ def whole_table(model: Model, ranks: Ranks) -> Iterator[None]:
     if whole is None:
         yield
         return
-    table.data = whole.to(own.device)
+    table.data = whole if on_host else whole.to(own.device)
     try:
         yield
     finally:
@@ -57,23 +63,25 @@ def refresh_on_ranks(
     refresh: Callable[[Model, int], Refreshed],
     ranks: Ranks,
     bank: EmbeddingBank | None = None,
+    log: StageLog = QUIET,
 ) -> Callable[[Model, int], Refreshed]:
     """Return a refresh that all ranks make together and use.
 
     Each then fills its own bank again. The first rank gets the whole label table where labels have
     no other vectors.
     """
-    if ranks.world == 1:
+    if not ranks.exchanges:
         return refresh
 
     def everywhere(model: Model, epoch: int) -> Refreshed:
         table = whole_table(model, ranks) if model.dual_head is None else contextlib.nullcontext()
-        with table:
-            made = refresh(model, epoch)
-        if bank is not None:
-            bank.vectors = None
-        order, bounds = ranks.arrays_from_first([made.order, made.bounds])
-        return Refreshed(order, bounds, made.negatives)
+        with log.stage("Refreshing", kind="refresh", announced=False):
+            with table:
+                made = refresh(model, epoch)
+            if bank is not None:
+                bank.vectors = None
+            order, bounds = ranks.arrays_from_first([made.order, made.bounds])
+            return Refreshed(order, bounds, made.negatives)
 
     return everywhere
 
@@ -108,7 +116,7 @@ def gathered_queries(
     Returns:
         (n, model.dim) for each head.
     """
-    if ranks.world == 1:
+    if not ranks.exchanges:
         assert own is not None
         return [head(own) for head in heads]
     if own is None:

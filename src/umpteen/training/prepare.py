@@ -71,10 +71,6 @@ def with_configured_propensity(dataset: Dataset, config: RunConfig) -> Dataset:
 def source_rows(dataset: Dataset, config: RunConfig) -> NDArray[np.int64]:
     """Return (N,) for each query that is trained on, its row in the user's own train split.
 
-    Args:
-        dataset: The user's data, before validation was held out.
-        config: The run's settings.
-
     Returns:
         Rows counted from 0; -1 - l for the text of label row l.
     """
@@ -113,18 +109,7 @@ def all_texts(dataset: Dataset, which: str) -> chain[str]:
 def prepare(
     dataset: Dataset, config: RunConfig, tokenizer: Any, *, cache: Path, log: Log
 ) -> Prepared:
-    """Tokenize what training and validation read.
-
-    Args:
-        dataset: From ``training_splits``.
-        config: The run's settings.
-        tokenizer: The encoder's.
-        cache: Where token stores are kept between runs.
-        log: Called with progress lines.
-
-    Returns:
-        The prepared data.
-    """
+    """Tokenize what training and validation read."""
     which = config.data.text
     kept = tokens_in_chunks(tokenizer, config.data.max_tokens, config.data.chunks)
     train = augmented(dataset, config, log=log).split
@@ -153,22 +138,13 @@ def prepare(
         split = train if name == "train" else dataset[name]
         targets = split.targets
         for array in (targets.indptr, targets.indices, targets.data, split.filters):
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).reshape(-1))  # a buffer, not a copy
     fingerprint = digest.hexdigest()[:32]
     return Prepared(dataset, train, tokenizer, queries, labels, validation, fingerprint)
 
 
 def augmented(dataset: Dataset, config: RunConfig, *, log: Log = lambda text: None) -> Augmented:
-    """Return the rows to train on; the train split as it is where settings name no augmentation.
-
-    Args:
-        dataset: From ``training_splits``.
-        config: The run's settings.
-        log: Called with progress lines.
-
-    Returns:
-        Rows with their sources; a pure function of the arguments.
-    """
+    """Return the rows to train on; the train split as it is where settings name no augmentation."""
     part, train = config.augment, dataset["train"]
     if part.method == "none" or part.method in KINDS:
         return Augmented(train, np.arange(len(train)))

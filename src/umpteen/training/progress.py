@@ -10,6 +10,7 @@ from typing import Any
 from umpteen.display import html_progress
 from umpteen.training.loop import StepInfo
 from umpteen.training.reporters import Reporter, Silent, Terminal
+from umpteen.types import Detail
 
 logger = logging.getLogger("umpteen.training")
 SECONDS = 0.5
@@ -20,9 +21,6 @@ LINES = 12
 
 def progress_reporters(progress: bool | None) -> list[Reporter]:
     """Return the reporters of ``umpteen.train``.
-
-    Args:
-        progress: Whether progress is shown; None shows it in a terminal or notebook.
 
     Returns:
         One that writes to ``logging`` and, where progress is shown, one that shows it.
@@ -47,11 +45,11 @@ class LogLines(Silent):
     """Write log lines and validations to the logger ``umpteen.training``."""
 
     def log(self, text: str) -> None:
-        """Write a line; those that begin with Warning as a warning."""
+        """Write a line: as a warning where it begins so, details for debugging."""
         if text.startswith("Warning: "):
             logger.warning("%s", text.removeprefix("Warning: "))
         else:
-            logger.info("%s", text)
+            logger.log(logging.DEBUG if isinstance(text, Detail) else logging.INFO, "%s", text)
 
     def validation(self, epoch: int, metrics: dict[str, Any], *, best: bool) -> None:
         """Write the metrics of the head that counts."""
@@ -86,7 +84,9 @@ class Notebook(Silent):
         self._updated = 0.0
 
     def log(self, text: str) -> None:
-        """Show a line below the bar."""
+        """Show a line below the bar, unless it is a detail."""
+        if isinstance(text, Detail):
+            return
         self._lines = [*self._lines[1 - LINES :], text]
         self._update()
 

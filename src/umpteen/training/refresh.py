@@ -167,7 +167,7 @@ class Refresher:
         n_labels, cuda = len(self.labels), model.log_scales.is_cuda
         exact = not is_clustered(self.search, n_queries, n_labels, cuda=cuda)
         large = 4 * n_labels * model.dim > SHARDED_BYTES
-        return self.ranks.world > 1 and large and exact and self.tell_labels is None
+        return self.ranks.exchanges and large and exact and self.tell_labels is None
 
     def _mine_shards(
         self, model: Model, queries: torch.Tensor, dtype: torch.dtype
@@ -216,7 +216,7 @@ class Refresher:
             search = "exact"
         bounds = self.ranks.bounds(len(queries))
         own = self.ranks.part(bounds)
-        if self.ranks.world > 1:
+        if self.ranks.exchanges:
             queries, targets = queries[own.start : own.stop], targets[own.start : own.stop]
             filters = filters[(filters[:, 0] >= own.start) & (filters[:, 0] < own.stop)]
             filters = filters - np.array([own.start, 0])

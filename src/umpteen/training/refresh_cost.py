@@ -44,9 +44,6 @@ def sampled_refresh(refresher: Refresher, model: Model, *, n_queries: int) -> Sa
         refresher: With a sample of the queries.
         model: The model; one without a dual head has vectors of all labels, and no sample.
         n_queries: Of the whole data.
-
-    Returns:
-        The refresh with its extrapolated time.
     """
     n_labels, n = len(refresher.labels), len(refresher.queries)
     cuda = model.log_scales.is_cuda

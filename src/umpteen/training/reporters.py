@@ -18,6 +18,7 @@ from umpteen.files import atomic_file
 from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.loop import StepInfo
+from umpteen.types import Detail
 
 METHODS = ("log", "start", "step", "validation", "close")
 
@@ -149,11 +150,7 @@ class StepLog(Silent):
 
 
 class LogFile(Silent):
-    """``log.txt``: progress lines with the time of day, added to what is there.
-
-    Args:
-        folder: The run.
-    """
+    """``log.txt``: progress lines with the time of day, added to what is there."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -175,9 +172,13 @@ def validation_line(epoch: int, metrics: dict[str, Any], *, best: bool) -> str:
 
 
 class Terminal(Silent):
-    """A progress bar with loss, pool, positives, speed and time left; validations above it."""
+    """A progress bar with loss, pool, positives, speed and time left; validations above it.
 
-    def __init__(self) -> None:
+    Args:
+        verbose: Whether details are printed too.
+    """
+
+    def __init__(self, *, verbose: bool = False) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -188,6 +189,7 @@ class Terminal(Silent):
         )
 
         self.console = Console(stderr=True)
+        self._verbose = verbose
         self._progress = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
@@ -209,6 +211,8 @@ class Terminal(Silent):
 
     def log(self, text: str) -> None:
         """Print a line above the progress bar."""
+        if isinstance(text, Detail) and not self._verbose:
+            return
         text = escape_controls(text, keep="\n\t")
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
@@ -253,11 +257,7 @@ class Terminal(Silent):
 
 
 class TensorBoard(Silent):
-    """Curves for TensorBoard (extra ``track``).
-
-    Args:
-        folder: Where its files go.
-    """
+    """Curves for TensorBoard (extra ``track``)."""
 
     def __init__(self, folder: Path) -> None:
         require("tensorboard", extra="track")

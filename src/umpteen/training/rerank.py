@@ -26,11 +26,7 @@ from umpteen.ranking.variants import VARIANT_METRICS, Variant
 from umpteen.run_folder import RunFolder
 from umpteen.training.cross_validation import FOLDS
 from umpteen.training.prepare import default_cache
-from umpteen.training.rerank_fitting import (
-    ENOUGH_VALIDATION,
-    fit_on_validation,
-    fit_out_of_fold,
-)
+from umpteen.training.rerank_fitting import ENOUGH_VALIDATION, fit_on_validation, fit_out_of_fold
 from umpteen.training.rerank_pairs import pair_examples, train_pairs
 from umpteen.training.rerank_texts import OutOfFold, out_of_fold, untrained
 from umpteen.training.run_to_rerank import RerankOptions, RunToRerank, load_run, validation_of
@@ -122,18 +118,7 @@ def fit_and_decide(
     *,
     log: Log,
 ) -> RerankOutcome:
-    """Train the stage, decide on texts that it was not trained on, and save it.
-
-    Args:
-        run: The run.
-        text_match: Of its labels.
-        apart: From ``texts_apart``.
-        options: What to fit.
-        log: Called with progress lines.
-
-    Returns:
-        Metrics with and without re-ranking, and the decision.
-    """
+    """Train the stage, decide on texts that it was not trained on, and save it."""
     started = time.monotonic()
     torch.manual_seed(run.settings.seed)
     left_out = np.zeros(0, np.int64) if apart is None else apart.rows

@@ -13,8 +13,12 @@ from torch import Tensor
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ranker import counts_of
 from umpteen.ranking.reranking.decision import Reranked
-from umpteen.ranking.reranking.listwise import RerankExamples, TrainOptions, train_network
-from umpteen.ranking.reranking.network import ScoreNetwork
+from umpteen.ranking.reranking.listwise import (
+    RerankExamples,
+    ScoreNetwork,
+    TrainOptions,
+    train_network,
+)
 from umpteen.ranking.reranking.pair_match import pair_positions
 from umpteen.ranking.reranking.reranker import Reranker, arranged
 from umpteen.ranking.reranking.shortlist import Shortlist

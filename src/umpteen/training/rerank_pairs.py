@@ -80,18 +80,7 @@ class PairBatch:
 def pair_examples(
     predictor: Predictor, split: Split, rows: NDArray[np.int64], encoder: PairEncoder, n: int
 ) -> PairExamples:
-    """Look up the wrong labels that the model finds most similar to training texts.
-
-    Args:
-        predictor: The run's model.
-        split: The texts.
-        rows: Which of them.
-        encoder: Its tokenizer reads them.
-        n: Wrong candidates of a text.
-
-    Returns:
-        The examples of these rows, in order.
-    """
+    """Look up the wrong labels that the model finds most similar to training texts."""
     which = predictor.text_config.text
     own, snapshot = split.select(rows), predictor.snapshot()
     texts, right = list(own.texts(which)), own.filtered_targets().tocsr()
@@ -117,14 +106,7 @@ def pair_examples(
 def train_pairs(
     encoder: PairEncoder, examples: PairExamples, options: PairOptions, *, log: Log
 ) -> None:
-    """Train a cross-encoder; the host makes batches ahead and never waits for the device.
-
-    Args:
-        encoder: Changed in place.
-        examples: What it reads.
-        options: How.
-        log: Called with progress lines.
-    """
+    """Train a cross-encoder; the host makes batches ahead and never waits for the device."""
     epochs = options.epochs or min(16, max(4, round(TEXTS_SEEN / max(1, len(examples)))))
     device = encoder.score.weight.device
     parameters = list(encoder.parameters())

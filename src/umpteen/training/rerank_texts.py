@@ -30,7 +30,7 @@ from umpteen.ranking.variant_fitting import positives_of
 from umpteen.ranking.variants import Variant
 from umpteen.training.cross_validation import FOLDS, fold_settings, run_fold
 from umpteen.training.ensemble_validation import TEXTS_AT_ONCE, Judge, text_scores_of
-from umpteen.training.fit_ensemble import with_retrievers
+from umpteen.training.fit_retrievers import with_retrievers
 from umpteen.training.fit_time import FitTime
 from umpteen.types import Log
 
@@ -61,17 +61,7 @@ class OutOfFold:
 def retrieve(
     predictor: Predictor, stored: StoredEnsemble, model: EnsembleModel, judge: Judge
 ) -> Retrieved:
-    """Collect candidates as a prediction does.
-
-    Args:
-        predictor: The model with the retrievers in use.
-        stored: The retrievers.
-        model: Has the voting settings.
-        judge: The texts.
-
-    Returns:
-        The candidates of all retrievers of the default variant.
-    """
+    """Collect candidates as a prediction does."""
     names = model.variants[0].retrievers
     retrievers = with_knn_configs(stored.retrievers, model)
     ranker, snapshot = EnsembleRanker(model, retrievers), predictor.snapshot()
@@ -142,16 +132,6 @@ def examples_of(
 ) -> RerankExamples:
     """Make training examples, some with labels as if they had been added after training.
 
-    Args:
-        own: Out-of-fold texts.
-        variant: Whose candidates are re-ranked.
-        model: Has the propensities.
-        reranker: Computes features with the model of the fold.
-        predictor: Of the fold.
-        n: Candidates of a text.
-        first: Number of the first text.
-        seed: Of the labels to hide.
-
     Returns:
         Every text, then those of them that have a hidden label among the right ones.
     """
@@ -189,17 +169,6 @@ def out_of_fold(
     log: Log,
 ) -> OutOfFold:
     """Train models on parts of the training texts and shortlist the others with them.
-
-    Args:
-        dataset: With a train split.
-        settings: The run's.
-        model: The run's ensemble without re-ranking; its first variant is used.
-        text_match: Of the labels.
-        folds: How many of five folds.
-        n: Candidates of a text.
-        cache: Where token stores are kept.
-        device: Where to train.
-        log: Called with progress lines.
 
     Returns:
         Examples, and the texts that they number.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from umpteen.config.data_profile import DataProfile, profile_data
-from umpteen.config.defaults import choose
+from umpteen.config.default_rules import choose
 from umpteen.config.loading import DEFAULT_PRESET, load_config
 from umpteen.config.schema import EncoderConfig, RunConfig
 from umpteen.data.dataset import Dataset
@@ -19,6 +19,7 @@ from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.training.factories import text_options
 from umpteen.training.throughput import Throughput
 from umpteen.training.time_budget import within_budget
+from umpteen.types import Detail, Log
 
 ENSEMBLE_SHARE = 0.2
 """Share of a time budget for fitting the ensemble."""
@@ -27,6 +28,32 @@ ONE_VS_REST_SHARE = 0.4
 
 LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
 """Encoder and heads, where the config leaves them open."""
+
+
+@dataclass(frozen=True)
+class GivenSettings:
+    """What the caller of ``train`` gives of the settings."""
+
+    preset: str | None = None
+    """A name or a file."""
+    overrides: Sequence[str] = ()
+    """``section.key=value`` strings."""
+    dataset: str | None = None
+    """A well-known data set, whose settings take the place of the rules."""
+    config: RunConfig | None = None
+    """The settings themselves, instead of the three above."""
+    minutes: float | None = None
+    """The time budget."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether more is given than changes of single settings."""
+        return not (self.config is None and self.preset is None and self.dataset is None)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The settings that the user has changed."""
+        return frozenset(override.partition("=")[0].strip() for override in self.overrides)
 
 
 @dataclass(frozen=True)
@@ -53,41 +80,19 @@ class ResolvedConfig:
         return dataclasses.replace(self, config=config, reasons=(*self.reasons, reason))
 
 
-def resolve_config(
-    data: Dataset,
-    *,
-    preset: str | None,
-    overrides: Sequence[str],
-    dataset: str | None,
-    minutes: float | None,
-    config: RunConfig | None = None,
-) -> ResolvedConfig:
-    """Return the settings of a new run.
+def resolve_config(data: Dataset, given: GivenSettings) -> ResolvedConfig:
+    """Return the settings of a new run: changes over a preset, or over what the rules choose.
 
-    The user's changes over a preset, or over what the rules choose.
-
-    Args:
-        data: The data; its train split is looked at where no preset is named.
-        preset: A preset's name or file.
-        overrides: The user's changes.
-        dataset: A well-known data set, whose settings take the place of the rules.
-        minutes: The time budget.
-        config: The settings themselves, instead of preset, overrides and dataset.
-
-    Returns:
-        Settings with open ones filled in; epochs are not yet limited by the budget.
-
-    Raises:
-        ConfigError: If a setting is wrong, or the budget is none.
+    Open settings are filled in; epochs are not yet limited by the budget.
     """
+    minutes, overrides, user_keys = given.minutes, given.overrides, given.keys
     if minutes is not None and minutes <= 0:
         raise ConfigError(f"--minutes {minutes:g}: expected more than 0 minutes")
-    user_keys = frozenset(override.partition("=")[0].strip() for override in overrides)
     reasons: tuple[str, ...] = ()
-    given = config is not None or preset is not None or dataset is not None
+    config = given.config
     if config is None:
-        config = load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
-    if not given and "train" in data:
+        config = load_config(given.preset or DEFAULT_PRESET, overrides, dataset=given.dataset)
+    if not given.whole and "train" in data:
         facts = profile_of(data, config)
         choice = choose(facts, overrides)
         config = load_config(choice.preset, [*choice.overrides(), *overrides])
@@ -174,3 +179,11 @@ def resolve_open_settings(config: RunConfig) -> RunConfig:
             lr_heads=lr_heads if train.lr_heads is None else train.lr_heads,
         ),
     )
+
+
+def log_settings(reasons: Sequence[str], log: Log) -> None:
+    """Write what was chosen in one line, and why as details."""
+    if reasons:
+        log(f"Settings: {', '.join(reason.partition(': ')[0] for reason in reasons)}")
+    for reason in reasons:
+        log(Detail(reason))

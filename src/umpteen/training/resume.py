@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from umpteen.config.loading import DEFAULT_PRESET, load_config
@@ -11,7 +10,7 @@ from umpteen.config.settings import from_mapping, to_json, with_overrides
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json
 from umpteen.run_folder import RunFolder
-from umpteen.training.resolve import ResolvedConfig, resolve_open_settings
+from umpteen.training.resolve import GivenSettings, ResolvedConfig, resolve_open_settings
 
 BUDGETED = (
     "train.epochs", "train.max_steps", "batches.first_refresh", "ensemble.seconds",
@@ -32,47 +31,26 @@ def read_resolved(folder: RunFolder) -> ResolvedConfig:
     )
 
 
-def require_same_settings(
-    folder: RunFolder,
-    run: ResolvedConfig,
-    *,
-    preset: str | None,
-    overrides: Sequence[str],
-    dataset: str | None,
-    config: RunConfig | None,
-    minutes: float | None,
-) -> None:
+def require_same_settings(folder: RunFolder, run: ResolvedConfig, said: GivenSettings) -> None:
     """Raise unless what the command says agrees with the run.
 
     What the command leaves out is not compared: the run keeps its own settings.
-
-    Args:
-        folder: The run, for the message.
-        run: Its settings.
-        preset: A preset's name or file.
-        overrides: ``section.key=value`` strings.
-        dataset: A well-known data set.
-        config: The settings themselves.
-        minutes: The time budget.
-
-    Raises:
-        ConfigError: Naming the first difference.
     """
+    minutes, config = said.minutes, said.config
     if minutes is not None and minutes != run.minutes:
         how = "without --minutes" if run.minutes is None else f"with --minutes {run.minutes:g}"
         raise _different(folder, f"--minutes is {minutes:g}, but the run was started {how}")
-    if config is None and preset is None and dataset is None:
+    if not said.whole:
         source = f"{folder.config} with --set"
-        config = from_mapping(with_overrides(to_json(run.config), overrides), source=source)
+        config = from_mapping(with_overrides(to_json(run.config), said.overrides), source=source)
     elif config is None:
-        config = load_config(preset or DEFAULT_PRESET, overrides, dataset=dataset)
+        config = load_config(said.preset or DEFAULT_PRESET, said.overrides, dataset=said.dataset)
     given, own = _by_key(config), _by_key(run.config)
     del given["train.reporters"]  # a run does not keep them
     if config.encoder.table == "auto":  # what it stands for depends on the machine
         del given["encoder.table"]
     if run.minutes is not None:
-        user_keys = {override.partition("=")[0].strip() for override in overrides}
-        for key in set(BUDGETED) - user_keys:
+        for key in set(BUDGETED) - said.keys:
             given.pop(key, None)
     for key, value in given.items():
         if key not in own or value != own[key]:

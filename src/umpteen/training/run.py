@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,13 @@ from umpteen.training.fit_time import FitTime
 from umpteen.training.lock import training_lock
 from umpteen.training.prepare import default_cache, with_configured_propensity
 from umpteen.training.reporters import Reporter, reporters_of_settings
-from umpteen.training.resolve import ResolvedConfig, resolve_config, without_reporters
+from umpteen.training.resolve import (
+    GivenSettings,
+    ResolvedConfig,
+    log_settings,
+    resolve_config,
+    without_reporters,
+)
 from umpteen.training.resume import read_resolved, require_same_settings
 from umpteen.training.session import Session
 from umpteen.training.stage_log import StageLog
@@ -58,25 +63,11 @@ def train(
     from_run: str | Path | None = None,
     changes: bool = True,
 ) -> Predictor:
-    """Train, write a run folder, return its best model; ``umpteen.train`` says more.
+    """Train, write a run folder, return its best model; ``umpteen.train`` describes the settings.
 
-    Args:
-        data: The data, or a function that reads it; train and validation splits are used.
-        out: The run folder to make, or with ``resume`` to continue.
-        preset: A preset's name or a TOML file; left out, rules choose the settings by the data.
-        overrides: ``section.key=value`` strings laid over the preset.
-        dataset: A public data set: its settings and propensity constants are taken.
-        config: The settings themselves, instead of preset, overrides and dataset.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        resume: Continue the run in ``out``; settings that are given must agree with its own.
-        reporters: Told of progress.
-        cache: Where token stores are kept; by default the user's cache folder.
-        ranks: From ``start_ranks``, where the caller has started them.
-        minutes: A budget for everything, the ensemble included; see ``TimeBudget``.
-        started: When the budget began, in ``time.monotonic``; now, by default.
-        log: Receives progress lines and the times of stages, in the place of the reporters.
-        from_run: A run to start from.
-        changes: Whether labels and examples that were added to that run are trained on.
+    ``data`` may be a function that reads it. ``ranks`` are from ``start_ranks``, where the caller
+    has started them. ``started`` is when the budget began, in ``time.monotonic``. ``log`` takes the
+    place of the reporters.
     """
     started = time.monotonic() if started is None else started
     folder = RunFolder(out)
@@ -98,17 +89,6 @@ def train(
         )
 
 
-@dataclass(frozen=True)
-class GivenSettings:
-    """What the caller of ``train`` gives of the settings."""
-
-    preset: str | None = None
-    overrides: Sequence[str] = ()
-    dataset: str | None = None
-    config: RunConfig | None = None
-    minutes: float | None = None
-
-
 def _resolve(
     folder: RunFolder,
     data: Dataset,
@@ -121,15 +101,14 @@ def _resolve(
     """Return the settings of a run: those of its folder, or from what is given and the data."""
     if resume:
         resolved = read_resolved(folder)
-        require_same_settings(folder, resolved, **vars(given))
+        require_same_settings(folder, resolved, given)
         require_same_origin(folder, from_run)
         return without_reporters(resolved)
     resolve = resolve_config
     if from_run is not None:
         resolve = partial(resolve_warm, require_origin(from_run))
-    resolved = resolve(data, **vars(given))
-    for line in resolved.reasons:
-        log(line)
+    resolved = resolve(data, given)
+    log_settings(resolved.reasons, log)
     return without_reporters(resolved)
 
 
@@ -284,7 +263,7 @@ def _fit_to_budget(
         build=build,
     )
     fitted = resolved.within(throughput, minutes=budget.minutes, spent=budget.spent())
-    log(fitted.reasons[-1])
+    log_settings(fitted.reasons[-1:], log)
     return fitted
 
 
@@ -297,12 +276,13 @@ def _require_known_names(settings: RunConfig, ranks: Ranks, *, minutes: float | 
         raise ConfigError(
             "a run of two stages takes no --minutes; give train.epochs and stage2.train.epochs"
         )
-    if ranks.world > 1:
+    if ranks.exchanges:
         if minutes is not None:
             raise ConfigError(
                 "--minutes works with one rank only; find the settings with one rank "
                 "and give them with --preset RUN/config.json"
             )
-        refused = refused_on_ranks(settings)
-        if refused is not None:
-            raise ConfigError(refused)
+        for stage in stages(settings):
+            refused = refused_on_ranks(stage)
+            if refused is not None:
+                raise ConfigError(refused)

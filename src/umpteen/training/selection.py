@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from umpteen.compute.distributed.sharding import Ranks
+from umpteen.compute.distributed.sharding import Ranks, Shards
 from umpteen.config.schema import ValidationConfig
 from umpteen.data.dataset import Dataset
 from umpteen.data.tokens import TokenStore, prepare
@@ -21,27 +20,24 @@ from umpteen.files import write_json
 from umpteen.metrics import parse_all
 from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig, save_model
-from umpteen.model.vectors import encode_texts, label_search_vectors, query_search_vectors
+from umpteen.model.vectors import (
+    available_heads,
+    head_columns,
+    label_search_vectors,
+    query_search_vectors,
+)
 from umpteen.predictor import Predictor
 from umpteen.run_folder import RunFolder
-from umpteen.training.encode_on_ranks import encoded_on_ranks
+from umpteen.training.encode_on_ranks import TokenPart, encoded_on_ranks
 from umpteen.training.loop import Position
+from umpteen.training.on_ranks import whole_table
 from umpteen.training.prepare import Prepared
+from umpteen.training.sharded_search import ShardedLabelVectors
 
 MAX_PAIRS = 1 << 28
 """Texts times labels that a validation on a CPU compares at most: some 5 seconds on two cores."""
 MIN_VALIDATED = 200
 VALIDATION_METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5", "R@100")
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Vectors that a validation needs."""
-
-    labels: Tensor | None
-    """(L, dim) of the dual head; None without one, and on one rank, where a copy is avoided."""
-    queries: Tensor | None
-    """(N, heads * dim) of the validation texts; None without any."""
 
 
 @dataclass(frozen=True)
@@ -62,45 +58,33 @@ class Selection:
     first_epochs: tuple[int, ...] = (0,)
     """Where each stage starts."""
 
-    def encode(self, ranks: Ranks) -> Encoded:
-        """Encode labels and validation texts on all ranks, for ``epoch_done`` on the first."""
-        self.model.eval()  # the loop goes back to training by itself
-        labels = queries = None
-        if self.model.dual_head is not None and ranks.world > 1:
-            head, precision = self.model.dual, self.precision
-            encode = partial(encode_texts, self.model, head=head, precision=precision)
-            labels = encoded_on_ranks(encode, self.data.labels, ranks)
-        if self.data.validation is not None:
-            encode = partial(query_search_vectors, self.model)
-            queries = encoded_on_ranks(encode, self._validated[1], ranks)
-        return Encoded(labels, queries)
-
-    def epoch_done(self, at: Position, encoded: Encoded) -> tuple[dict[str, Any], bool] | None:
+    def epoch_done(self, at: Position, ranks: Ranks) -> tuple[dict[str, Any], bool] | None:
         """Validate if it is due, note the result in the history, and keep the models it calls for.
+
+        All ranks must call it. Each encodes its share of the texts and searches its own labels; the
+        first rank writes.
 
         Args:
             at: Where the run stands; its history grows.
-            encoded: What ``encode`` returned.
+            ranks: Who takes part.
 
         Returns:
             Metrics by head and whether they are the best so far; None if none were due.
         """
         if not self.due(at):
             return None
-        last = at.epoch == self.n_epochs
-        if self.data.validation is None:
-            place = self._save(self._predictor(encoded), at)
-            self.folder.point(best=place, last=place)
-            return None
-        predictor = self._predictor(encoded)
-        heads, value = self._validate(predictor, encoded)
-        best = not at.history or value > max(entry["value"] for entry in at.history)
-        at.history.append({"epoch": at.epoch, "step": at.step, "value": value, "heads": heads})
-        if best or last or self.patience_over(at):
-            place = self._save(predictor, at)
-            self.folder.point(**({"best": place} if best else {}), last=place)
-        write_json(self.folder.metrics, {"select": self.rules.select, "validation": at.history})
-        return heads, best
+        self.model.eval()  # the loop goes back to training by itself
+        own, result, best = self._own_vectors(ranks), None, True
+        if self.data.validation is not None:
+            heads, value = self._validate(self._predictor(own, ranks), ranks)
+            best = not at.history or value > max(entry["value"] for entry in at.history)
+            at.history.append({"epoch": at.epoch, "step": at.step, "value": value, "heads": heads})
+            result = heads, best
+        if best or at.epoch == self.n_epochs or self.patience_over(at):
+            self._save(own, at, ranks, best=best)
+        if ranks.first and result is not None:
+            write_json(self.folder.metrics, {"select": self.rules.select, "validation": at.history})
+        return result
 
     def due(self, at: Position) -> bool:
         """Return whether the epoch just done is to be validated, or its model kept."""
@@ -116,24 +100,34 @@ class Selection:
         best = max(range(len(history)), key=lambda place: history[place]["value"])
         return len(history) - 1 - best >= self.rules.patience
 
-    def _validate(self, predictor: Predictor, encoded: Encoded) -> tuple[dict[str, Any], float]:
+    def _validate(self, predictor: Predictor, ranks: Ranks) -> tuple[dict[str, Any], float]:
         select = str(parse_all([self.rules.select])[0])
         metrics = tuple(dict.fromkeys([*VALIDATION_METRICS, select]))
-        found = evaluate(
-            predictor,
-            self._validated[0],
-            split="validation",
-            metrics=metrics,
-            vectors=encoded.queries,
-        )
+        data, tokens = self._validated
+        encode = partial(query_search_vectors, self.model)
+        vectors = encoded_on_ranks(encode, tokens, ranks)
+        found = evaluate(predictor, data, split="validation", metrics=metrics, vectors=vectors)
         heads = {head: dict(report.values) for head, report in found.heads.items()}
+        # Machines may round differently, and all ranks must decide the same.
+        heads = ranks.json_from_first(heads)
         return heads, heads[predictor.heads[-1]][select]
 
-    def _predictor(self, encoded: Encoded) -> Predictor:
-        vectors = label_search_vectors(
-            self.model, self.data.labels, precision=self.precision, dual=encoded.labels
-        )
+    def _own_vectors(self, ranks: Ranks) -> Tensor:
+        """Return the search vectors of this rank's labels, (l, heads * dim)."""
+        own, tokens = ranks.shard(self.model.n_labels), self.data.labels
+        if not len(own):
+            table = self.model.log_scales
+            return table.new_empty(0, len(self.model.heads) * self.model.dim, dtype=torch.float32)
+        part = tokens if not ranks.exchanges else TokenPart(tokens, own.start, own.stop)
+        return label_search_vectors(self.model, part, precision=self.precision)
+
+    def _predictor(self, own: Tensor, ranks: Ranks) -> Predictor:
         labels, counts = self.data.dataset.labels, self.data.dataset.label_counts
+        vectors: Any = own
+        if ranks.exchanges:
+            columns = {head: head_columns(self.model, head) for head in available_heads(self.model)}
+            shards = Shards(ranks, ranks.bounds(self.model.n_labels))
+            vectors = ShardedLabelVectors(own, columns, self.model.log_scales.device, shards)
         return Predictor(
             self.model, self._tokenizer, self.text_config, labels, vectors, counts,
             low_memory=True,
@@ -155,11 +149,15 @@ class Selection:
     def _tokenizer(self) -> Any:
         return prepare(self.data.tokenizer, self.text_config.max_tokens)  # once: a copy takes 0.1 s
 
-    def _save(self, predictor: Predictor, at: Position) -> Path:
+    def _save(self, own: Tensor, at: Position, ranks: Ranks, *, best: bool) -> None:
+        """Write the model, whole, on the first rank."""
         place = self.folder.models / f"epoch-{at.epoch:04d}"
-        vectors = predictor.label_vectors.numpy()
-        save_model(place, self.model, self.data.tokenizer, self.text_config, vectors=vectors)
-        return place
+        vectors = ranks.rows_to_first(own, ranks.bounds(self.model.n_labels))
+        with whole_table(self.model, ranks, on_host=True):
+            if vectors is not None:
+                parts = self.model, self.data.tokenizer, self.text_config
+                save_model(place, *parts, vectors=vectors.numpy())
+                self.folder.point(**({"best": place} if best else {}), last=place)
 
 
 def validated_rows(n_texts: int, n_labels: int, device: torch.device) -> NDArray[np.int64]:

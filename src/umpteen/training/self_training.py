@@ -22,10 +22,6 @@ STEP = 0.5
 def pseudo_label_vectors(predictor: Predictor, texts: Sequence[str]) -> NDArray[np.float32]:
     """Return the label vectors (L, D) moved towards texts.
 
-    Args:
-        predictor: A model with the dual head alone.
-        texts: Unlabelled texts.
-
     Returns:
         Vectors of length one; those of labels that are predicted for no text stay as they are.
     """

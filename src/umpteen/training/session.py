@@ -43,7 +43,7 @@ from umpteen.training.selection import Selection
 from umpteen.training.stage_log import QUIET, StageLog
 from umpteen.training.time_budget import StepsDeadline
 from umpteen.training.warm_start import WarmStart
-from umpteen.types import Progress
+from umpteen.types import Detail, Progress
 
 
 class Session:
@@ -166,7 +166,7 @@ class Session:
             if self.warm_start is not None:
                 self.warm_start.known_vectors_(self.model, self.ranks)
         with self.log.stage("Writing the run folder", announced=False):
-            with whole_table(self.model, self.ranks):
+            with whole_table(self.model, self.ranks, on_host=True):
                 if self.ranks.first:
                     self._write_files(data)
             self.checkpoints.save(self.loop)  # last: where there is one, the rest is there too
@@ -289,19 +289,24 @@ class Session:
                 progress(at.step, self.loop.last_step())
                 self._keep_to_budget(epoch_done=tick.epoch_done)
                 if tick.epoch_done:
+                    self.checkpoints.finish()
                     with cpu_threads(self.settings.train.threads or available):
                         self._epoch_done()
                 # Clocks differ: the first rank's decides. Signals reach any: one is enough.
                 # A large table takes long to write: at most a twentieth of the time goes there.
                 pause = self.settings.train.checkpoint_seconds
                 waited = time.monotonic() - saved >= (max(pause, 20 * cost) if pause else 0.0)
-                overdue, stop = self.ranks.highest(
-                    self.ranks.first and waited, interrupted.is_set()
+                overdue, stop, writing = self.ranks.highest(
+                    self.ranks.first and waited, interrupted.is_set(), self.checkpoints.writing
                 )
+                if not writing:
+                    self.checkpoints.finish()
+                overdue = overdue and not (writing and pause)
                 finished = at.epoch == self.loop.n_epochs or self.selection.patience_over(at)
                 if overdue or finished or stop:
                     started = time.monotonic()
-                    self._save_checkpoint()
+                    # A refresh may follow an epoch; its checkpoint must not wait for the next step.
+                    self._save_checkpoint(wait=bool(finished or stop or tick.epoch_done))
                     saved = time.monotonic()
                     cost = saved - started
                 if stop:  # after the last step, too: an ensemble or another trial would follow
@@ -325,8 +330,10 @@ class Session:
             return
         self.loop.end_after(last)
         self.log(
-            f"Slower than measured: ending after {last:,} steps instead of {planned:,}, "
-            "to stay within the time"
+            Detail(
+                f"Slower than measured: ending after {last:,} steps instead of {planned:,}, "
+                "to stay within the time"
+            )
         )
         n_epochs = self.loop.n_epochs
         train = dataclasses.replace(self.settings.train, epochs=n_epochs, max_steps=last)
@@ -350,7 +357,7 @@ class Session:
             for reporter in self.reporters:
                 reporter.step(info, epoch)
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, *, wait: bool) -> None:
         # A loss still under way may not be finite; it must be known before weights are kept.
         self._report(self.loop.watch.drain())
         self.loop.flush()
@@ -362,17 +369,14 @@ class Session:
         if self.ranks.first:
             self.step_log.flush()
         with self.log.stage("Writing a checkpoint", announced=False):
-            self.checkpoints.save(self.loop)
+            self.checkpoints.save(self.loop, wait=wait)
 
     def _epoch_done(self) -> None:
         at = self.loop.position
         if not self.selection.due(at):
             return
         with self.log.stage("Validating", kind="validation", announced=False):
-            encoded = self.selection.encode(self.ranks)
-            with whole_table(self.model, self.ranks):
-                result = self.selection.epoch_done(at, encoded) if self.ranks.first else None
-        at.history[:] = self.ranks.json_from_first(at.history)
+            result = self.selection.epoch_done(at, self.ranks)
         if result is not None:
             metrics, best = result
             for reporter in self.reporters:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from umpteen.types import Log, Progress
+from umpteen.types import Detail, Log, Progress
 
 FIRST_SECONDS = 4.0
 """Silence after which a line is written."""
@@ -72,14 +72,14 @@ class StageLog:
         Args:
             text: What is done, such as ``Encoding 300,000 label texts``.
             kind: Under which its time is added to ``seconds``; the text by default.
-            announced: Whether a line says that it begins; otherwise only a long stage has lines.
+            announced: Whether a detail says that it begins; otherwise only a long stage has lines.
 
         Yields:
             A function that receives how much is done, and of how much.
         """
         stage, started = _Stage(text), self._clock()
         if announced:
-            self(text)
+            self(Detail(text))
         self._stages.append(stage)
         self._pause = self._first
         try:
@@ -138,3 +138,20 @@ QUIET = StageLog()
 def as_stage_log(log: Log) -> StageLog:
     """Return a log that has stages; one that has them already is returned as it is."""
     return log if isinstance(log, StageLog) else StageLog(log)
+
+
+def log_table(
+    rows: Mapping[str, Mapping[str, float]], columns: Sequence[str], described: str, log: Log
+) -> None:
+    """Write metrics as a table.
+
+    Args:
+        rows: Name of a row to its values by column, percent.
+        columns: Which to write.
+        described: What they were measured on.
+        log: Receives the lines.
+    """
+    width = max(map(len, rows))
+    log(f"{'Percent':<{width}}  {'  '.join(f'{name:>6}' for name in columns)}  {described}")
+    for name, values in rows.items():
+        log(f"{name:<{width}}  {'  '.join(f'{values[each]:6.2f}' for each in columns)}")

@@ -75,20 +75,7 @@ def measure_throughput(
     log: StageLog = QUIET,
     build: BuildModel = build_untrained_model,
 ) -> Throughput:
-    """Take some steps, refresh a sample and search a sample.
-
-    Args:
-        data: The data.
-        config: The run's settings, with open ones filled in; its first stage counts.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        cache: Where token stores are kept.
-        seconds: Time for the trial's steps.
-        log: Receives progress.
-        build: Makes the model and its tokenizer from settings and data.
-
-    Returns:
-        The throughput on all texts and labels.
-    """
+    """Take some steps, refresh a sample and search a sample."""
     place = choose_device(device)
     precision = choose_precision(config.train.precision, place)
     dataset = training_splits(data, config)
@@ -100,11 +87,7 @@ def measure_throughput(
     n_texts = len(prepared.queries)
     sampled = _sample(prepared, max(SAMPLE, 2 * WARM_STEPS * config.batches.size))
     loop = build_loop(
-        config,
-        sampled,
-        model,
-        keep_refresh=lambda refreshed, epoch: None,
-        precision=precision,
+        config, sampled, model, keep_refresh=lambda refreshed, epoch: None, precision=precision
     )
     available = torch.get_num_threads()
     frugal = max(1, available // 2) if config.encoder.is_frugal else available
@@ -124,12 +107,7 @@ def measure_throughput(
 
 
 def _sampled_refresh(
-    config: RunConfig,
-    sampled: Prepared,
-    model: Model,
-    precision: str,
-    n_texts: int,
-    loop: Loop,
+    config: RunConfig, sampled: Prepared, model: Model, precision: str, n_texts: int, loop: Loop
 ) -> SampledRefresh | None:
     """Refresh a sample and let the loop use it; None where the loop refreshes by itself.
 

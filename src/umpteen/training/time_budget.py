@@ -66,13 +66,7 @@ class TimeBudget:
         return time.monotonic() - self.started
 
     def used(self, trained_from: float, trained_until: float, *, why_early: str) -> str:
-        """Return a sentence about the time a run took.
-
-        Args:
-            trained_from: Seconds from the start to the first step.
-            trained_until: Seconds from the start to the last step.
-            why_early: Why there was no more to do.
-        """
+        """Return a sentence about the time a run took."""
         spent = self.spent()
         line = (
             f"Used {spent:.0f} of {self.seconds:.0f} s: {trained_from:.0f} s before the first step,"
@@ -199,11 +193,6 @@ class StepsDeadline:
 
     def fitting(self, step: int, last_step: int, *, epoch_done: bool) -> int | None:
         """Return the step to end at, where the run would end too late; None where it would not.
-
-        Args:
-            step: Steps taken.
-            last_step: Where the run ends as planned.
-            epoch_done: Whether an epoch has just ended, so that no further step is needed.
 
         Returns:
             The step, which may be the one just taken after an epoch.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from umpteen.config.known_datasets import lay_over
@@ -15,7 +15,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json
 from umpteen.run_folder import RunFolder
-from umpteen.training.resolve import ResolvedConfig, resolve_config
+from umpteen.training.resolve import GivenSettings, ResolvedConfig, resolve_config
 
 EPOCHS = 0.1
 """Of the epochs of the other run, at least one."""
@@ -29,63 +29,40 @@ FREE = (
 """Settings of the section model that may differ from the other run's."""
 
 
-def resolve_warm(
-    run: RunFolder,
-    data: Dataset,
-    *,
-    preset: str | None,
-    overrides: Sequence[str],
-    dataset: str | None,
-    minutes: float | None,
-    config: RunConfig | None = None,
-) -> ResolvedConfig:
+def resolve_warm(run: RunFolder, data: Dataset, given: GivenSettings) -> ResolvedConfig:
     """Return the settings of a run that starts from another one.
 
     They are those of the other run with the user's changes and a shorter schedule. A preset, data
     set or config that is given is used as it is. If the other run was never trained, its encoder is
     kept and the rest is chosen as for a new run.
-
-    Args:
-        run: The other run.
-        data: The data.
-        preset: A preset's name or file.
-        overrides: ``section.key=value`` strings.
-        dataset: A well-known data set.
-        minutes: The time budget.
-        config: The settings themselves.
-
-    Returns:
-        Settings with open ones filled in.
-
-    Raises:
-        ConfigError: If a setting is wrong, or needs an encoder or heads of another shape.
     """
     before = from_mapping(run.read_settings(to_build=True), source=str(run.config))
     trained = bool(run.n_train())
     reasons: tuple[str, ...] = ()
-    if config is None and preset is None and dataset is None and trained:
-        config = _continued(run, before, overrides)
+    if not given.whole and trained:
+        config = _continued(run, before, given)
         stages = [config.train.epochs, *_stage2_epochs(config)]
         epochs = " and ".join(f"{n:,}" for n in stages)
         reasons = (f"train.epochs {epochs}: settings of {run.path} with a shorter schedule",)
-    elif config is None and preset is None and dataset is None:
-        overrides = [*_encoder_overrides(before), *overrides]
-    found = resolve_config(
-        data, preset=preset, overrides=overrides, dataset=dataset, minutes=minutes, config=config
-    )
+        given = dataclasses.replace(given, config=config)
+    elif not given.whole:
+        overrides = [*_encoder_overrides(before), *given.overrides]
+        given = dataclasses.replace(given, overrides=overrides)
+    found = resolve_config(data, given)
     require_same_shape(found.config, before, run, trained=trained)
     whole = dataclasses.replace(found.config, encoder=before.encoder)
     return dataclasses.replace(found, config=whole, reasons=(*reasons, *found.reasons))
 
 
-def _continued(run: RunFolder, before: RunConfig, overrides: Sequence[str]) -> RunConfig:
+def _continued(run: RunFolder, before: RunConfig, given: GivenSettings) -> RunConfig:
     """Return the settings of a trained run with the user's changes and a shorter schedule."""
     whole = lay_over(to_json(before), schedule_of(run))
     if read_json(run.config, error=RunError).get("minutes") is not None:  # undo what it cut
         whole["ensemble"]["seconds"] = EnsembleConfig().seconds
         whole["batches"]["first_refresh"] = 0
-    config = from_mapping(with_overrides(whole, overrides), source=f"{run.config} with --set")
-    return shortened(config, {override.partition("=")[0].strip() for override in overrides})
+    source = f"{run.config} with --set"
+    config = from_mapping(with_overrides(whole, given.overrides), source=source)
+    return shortened(config, given.keys)
 
 
 def schedule_of(run: RunFolder) -> dict[str, Any]:

@@ -60,14 +60,7 @@ class WarmStart:
 
     @classmethod
     def begin(cls, folder: RunFolder, run: RunFolder, data: Dataset, *, changes: bool) -> None:
-        """Read the other run and write what is taken over into the folder of the new one.
-
-        Args:
-            folder: The new run.
-            run: The other one.
-            data: The data of the new run, as the user gave it.
-            changes: Whether labels and examples that were added to the other run are taken over.
-        """
+        """Read the other run and write what is taken over into the folder of the new one."""
         labels, _ = run.read_labels()
         carried = read_changes(run, labels, changes=changes)
         ids = carried.all_labels(data.labels).ids
@@ -143,13 +136,7 @@ class WarmStart:
 
 
 def with_changes_taken_over(folder: RunFolder, data: Dataset, which: str) -> Dataset:
-    """Return data as a run was trained on it: with the changes of the run it started from.
-
-    Args:
-        folder: The run.
-        data: The data that training was given.
-        which: What is read of a text, ``title`` or ``all``.
-    """
+    """Return data as a run was trained on it: with the changes of the run it started from."""
     start = WarmStart.of(folder)
     return data if start is None else start.changes.applied(data, which)
 

@@ -41,7 +41,20 @@ VARIANTS = {  # a name of the table, with options
 DISTINCT = sorted({target: name for name, target in REDUCTIONS.items()}.values())
 """Reductions without the second names of the same functions."""
 ALL = [(objective, reduction) for objective in VARIANTS for reduction in DISTINCT]
+DRAWN = ("pol", "k-sample")
+"""Reductions that draw: a draw in another type is another draw."""
+UNDRAWN = [pair for pair in ALL if pair[1] not in DRAWN]
 every_pair = pytest.mark.parametrize(("objective", "reduction"), ALL)
+
+
+def in_turn(names, values, pairs=ALL):
+    """Run a test with every pair and one of the values.
+
+    Neighbouring reductions get the next value: every objective and every reduction meets each.
+    """
+    turns = [list(VARIANTS).index(o) + DISTINCT.index(r) for o, r in pairs]
+    cases = [(*pair, values[n % len(values)]) for pair, n in zip(pairs, turns, strict=True)]
+    return pytest.mark.parametrize(("objective", "reduction", names), cases)
 
 
 def parts(objective, reduction):
@@ -99,23 +112,27 @@ def dense(objective, reduction, queries, labels, positives, scale, ignored, forw
     return loss
 
 
-def both(objective, reduction, case, *, forward=1.0, seed=3, ignored=True, **options):
-    """Losses and gradients by queries, labels and scale, streamed and dense, from the same seed."""
-    queries, labels, scale, positives, filtered = case
-    filtered = filtered if ignored else None
+def one_way(objective, reduction, case, *, forward=1.0, seed=3, whole=False, **options):
+    """Loss and gradients by queries, labels and scale: streamed, or from the whole scores."""
+    queries, labels, scale, positives, ignored = case
     base, weigh = parts(objective, reduction)
-    results = []
-    for run in (
-        lambda: streamed_loss(
+    torch.manual_seed(seed)
+    if whole:
+        loss = dense(base, weigh, queries, labels, positives, scale, ignored, forward)
+    else:
+        loss = streamed_loss(
             base, weigh, queries, labels, positives,
-            scale=scale, ignored=filtered, forward=forward, **options,
-        ),
-        lambda: dense(base, weigh, queries, labels, positives, scale, filtered, forward),
-    ):  # fmt: skip
-        torch.manual_seed(seed)
-        loss = run()
-        results.append((loss.detach(), *torch.autograd.grad(2.5 * loss, (queries, labels, scale))))
-    return results
+            scale=scale, ignored=ignored, forward=forward, **options,
+        )  # fmt: skip
+    return loss.detach(), *torch.autograd.grad(2.5 * loss, (queries, labels, scale))
+
+
+def both(objective, reduction, case, *, forward=1.0, **options):
+    """What comes out streamed and from the whole scores, with the same seed."""
+    return [
+        one_way(objective, reduction, case, forward=forward, **options),
+        one_way(objective, reduction, case, forward=forward, whole=True),
+    ]
 
 
 def assert_same(results, rtol=1e-10, atol=1e-12):
@@ -125,24 +142,24 @@ def assert_same(results, rtol=1e-10, atol=1e-12):
 
 
 @every_pair
-@pytest.mark.parametrize("size", [1, 4, 10, 23, 100])
-def test_blocks_of_any_size_give_loss_and_gradients_of_the_whole(objective, reduction, size):
-    assert_same(both(objective, reduction, make_case(), block_size=size))
+def test_blocks_of_any_size_give_loss_and_gradients_of_the_whole(objective, reduction):
+    case = make_case()
+    whole = one_way(objective, reduction, case, whole=True)
+    for size in (1, 4, 10, 23, 100):
+        assert_same([one_way(objective, reduction, case, block_size=size), whole])
 
 
-@every_pair
-@pytest.mark.parametrize("forward", [0.0, 0.3])
+@in_turn("forward", [0.0, 0.3])
 def test_labels_choosing_among_queries_stream_as_well(objective, reduction, forward):
     assert_same(both(objective, reduction, make_case(1), forward=forward, block_size=4))
 
 
-@every_pair
-@pytest.mark.parametrize("size", [3, 6])
+@in_turn("size", [3, 6])
 def test_every_label_of_every_block_can_be_a_positive(objective, reduction, size):
     queries, labels, scale, _, _ = case = make_case(2, n_queries=L)
     eye = Positives(np.arange(L), np.arange(L), np.ones(L))
     one = Positives(np.array([1]), np.array([0]), np.ones(1))
-    assert_same(both(objective, reduction, (*case[:3], eye, None), ignored=False, block_size=size))
+    assert_same(both(objective, reduction, (*case[:3], eye, None), block_size=size))
     base, weigh = parts(objective, reduction)
     for label in (0, size - 1, size, 2 * size - 1, L - 1):  # the edges of blocks, one at a time
         one.cols[0] = label
@@ -154,13 +171,13 @@ def test_every_label_of_every_block_can_be_a_positive(objective, reduction, size
 @every_pair
 def test_permuting_labels_permutes_their_gradients(objective, reduction):
     queries, labels, scale, positives, ignored = case = make_case(4)
-    (loss, by_query, by_label, _), _ = both(objective, reduction, case, block_size=5)
+    loss, by_query, by_label, _ = one_way(objective, reduction, case, block_size=5)
     order = torch.randperm(L)
     place = torch.argsort(order).numpy()
     moved = Positives(positives.rows, place[positives.cols], positives.targets)
     filtered = np.stack([ignored[:, 0], place[ignored[:, 1]]], axis=1)
     turned = queries, labels[order].detach().requires_grad_(), scale, moved, filtered
-    (again, same_queries, turned_labels, _), _ = both(objective, reduction, turned, block_size=5)
+    again, same_queries, turned_labels, _ = one_way(objective, reduction, turned, block_size=5)
     torch.testing.assert_close(again, loss, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(same_queries, by_query, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(turned_labels, by_label[order], rtol=1e-9, atol=1e-12)
@@ -169,9 +186,8 @@ def test_permuting_labels_permutes_their_gradients(objective, reduction):
 @every_pair
 def test_queries_without_positives_and_empty_batches_are_finite(objective, reduction):
     queries, labels, scale, positives, ignored = make_case(5)
-    (_, by_query, _, _), _ = both(
-        objective, reduction, (queries, labels, scale, positives, ignored), block_size=4
-    )
+    case = queries, labels, scale, positives, ignored
+    by_query = one_way(objective, reduction, case, block_size=4)[1]
     assert torch.equal(by_query[0], torch.zeros(D, dtype=torch.float64))  # query 0 has none
     nobody = Positives(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     for n_labels in (L, 0):
@@ -196,8 +212,7 @@ def test_ignored_pairs_get_no_gradient(objective, reduction):
     assert torch.equal(results[0][2][lone], torch.zeros(D, dtype=torch.float64))
 
 
-@every_pair
-@pytest.mark.parametrize("forward", [1.0, 0.4, 0.0])
+@in_turn("forward", [1.0, 0.4, 0.0])
 def test_absent_pairs_stay_absent_among_scores_far_below_zero(objective, reduction, forward):
     case = far(make_case(16))
     assert len(case[4])
@@ -205,13 +220,14 @@ def test_absent_pairs_stay_absent_among_scores_far_below_zero(objective, reducti
     assert_same(both(objective, reduction, case, forward=forward, block_size=4), atol=1e-9)
 
 
-@every_pair
-@pytest.mark.parametrize("forward", [1.0, 0.4])
+@in_turn("forward", [1.0, 0.4])
 def test_fresh_labels_alone_get_the_gradient_they_would_get_among_all(
     objective, reduction, forward
 ):
     queries, labels, scale, positives, ignored = case = make_case(17)
-    _, (loss, by_query, by_label, by_scale) = both(objective, reduction, case, forward=forward)
+    loss, by_query, by_label, by_scale = one_way(
+        objective, reduction, case, forward=forward, whole=True
+    )
     base, weigh = parts(objective, reduction)
     for rows in (np.array([0, 1, 7, 8, 15, L - 1]), np.array([9]), np.empty(0, np.int64)):
         vectors = labels.detach()[rows].clone().requires_grad_()
@@ -422,10 +438,8 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 @pytest.mark.gpu
 @on_gpu
-@every_pair
+@pytest.mark.parametrize(("objective", "reduction"), [pair for pair in ALL if pair[1] != "pol"])
 def test_on_a_gpu_it_equals_the_host_and_never_waits(objective, reduction):
-    if reduction == "pol":
-        pytest.skip("a GPU's generator draws otherwise")
     queries, labels, scale, positives, ignored = make_case(15)
     base, weigh = parts(objective, reduction)
     results = []

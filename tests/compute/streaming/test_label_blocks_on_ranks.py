@@ -5,7 +5,7 @@ import pytest
 import torch
 from rank_children import on_ranks, said
 
-from compute.streaming.test_label_blocks import ALL, DISTINCT, Crowded, dense, far, make_case, parts
+from compute.streaming.test_label_blocks import ALL, Crowded, dense, far, make_case, parts
 from umpteen.compute.distributed.sharding import Shards
 from umpteen.compute.streaming.label_blocks import streamed_loss, streamed_update
 from umpteen.compute.streaming.label_products import descend
@@ -108,20 +108,20 @@ def laws(ranks, base, weigh, number, forward):
 
 
 def every_case(ranks, folder):
-    """Each objective under each law in each direction, and with each reduction.
+    """Each objective with each reduction in each direction.
 
-    Of all three together, three ranks try the last two laws alone. Under the others directions take
-    turns: reductions and numbers of ranks begin with another one.
+    Every pair meets the last two laws, each in one direction, and in each direction one of the
+    others, which take turns: every objective meets them all.
     """
     for number, (objective, reduction) in enumerate(ALL):
         base, weigh = parts(objective, reduction)
-        turn = number % len(DISTINCT) + ranks.world
         for place, forward in enumerate(FORWARDS):
-            every = laws(ranks, base, weigh, number, forward)
-            always = every[-2:] if ranks.world == 3 else []
-            in_turn = every[: len(every) - len(always)]
-            for holds in [*always, *in_turn[(turn + place) % len(FORWARDS) :: len(FORWARDS)]]:
-                holds()
+            *others, plain_update, plain = laws(ranks, base, weigh, number, forward)
+            others[(len(FORWARDS) * number + place) % len(others)]()
+            if number % len(FORWARDS) == place:
+                plain()
+            if (number + 1) % len(FORWARDS) == place:
+                plain_update()
             print(objective, reduction, forward, flush=True)
     uneven = [0, 20, 23] if ranks.world == 2 else [0, 0, 22, 23]
     check(ranks, Softmax(), mean_of_positives, make_case(7), forward=0.4, bounds=uneven)

@@ -6,12 +6,14 @@ import torch
 
 from compute.streaming.test_label_blocks import (
     ALL,
+    UNDRAWN,
     B,
     D,
     L,
     assert_same,
     dense,
     far,
+    in_turn,
     make_case,
     on_gpu,
     parts,
@@ -70,9 +72,9 @@ def separately(objective, reduction, case, *, rate, weight=1.0, seed=3, **option
     return loss.detach(), 3 * by_query, 3 * by_scale, labels.detach() - rate * by_label
 
 
-@every_pair
-@pytest.mark.parametrize(("forward", "size"), [(1.0, 4), (1.0, 100), (0.4, 6)])
-def test_an_update_in_blocks_is_the_loss_and_then_a_step(objective, reduction, forward, size):
+@in_turn("forward_and_size", [(1.0, 4), (1.0, 100), (0.4, 6)])
+def test_an_update_in_blocks_is_the_loss_and_then_a_step(objective, reduction, forward_and_size):
+    forward, size = forward_and_size
     options = {"rate": 0.3, "weight": 0.7, "forward": forward, "block_size": size}
     case = make_case(20)
     assert_same(
@@ -108,8 +110,7 @@ def test_a_query_all_of_whose_labels_are_positive_or_ignored_is_finite(objective
     )  # fmt: skip
 
 
-@every_pair
-@pytest.mark.parametrize("forward", [1.0, 0.4])
+@in_turn("forward", [1.0, 0.4])
 def test_absent_pairs_move_no_label_among_scores_far_below_zero(objective, reduction, forward):
     case = far(make_case(29))
     queries, labels, scale, positives, ignored = case
@@ -190,11 +191,8 @@ def test_an_update_that_runs_out_of_memory_is_not_repeated():
     assert seen == [slice(0, 4)]
 
 
-@every_pair
-@pytest.mark.parametrize("forward", [1.0, 0.5])
+@in_turn("forward", [1.0, 0.5], UNDRAWN)
 def test_factors_in_bfloat16_are_rounded_once_and_add_up_in_float32(objective, reduction, forward):
-    if reduction in ("pol", "k-sample"):
-        pytest.skip("draws in another type are other draws")
     queries, labels, _, positives, ignored = make_case(26, dtype=torch.float32)
     base, weigh = parts(objective, reduction)
     loss = streamed_loss(
@@ -258,11 +256,11 @@ def test_products_on_a_gpu_add_up_in_float32(n_labels):
 
 @pytest.mark.gpu
 @on_gpu
-@named_pairs
+@pytest.mark.parametrize(
+    ("objective", "reduction"), [pair for pair in ALL if pair[0] in NAMED and pair[1] != "pol"]
+)
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_on_a_gpu_bfloat16_stays_near_float64_and_an_update_never_waits(objective, reduction, kind):
-    if reduction == "pol":
-        pytest.skip("a GPU's generator draws otherwise")
     case = make_case(27, n_queries=45, n_labels=5003, share=0.001)
     queries, labels, scale, positives, ignored = case
     rounded = [v.detach().bfloat16().double().requires_grad_() for v in (queries, labels)]

@@ -5,9 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.errors import RunError
-from umpteen.ranking.lexical import frequent_terms
-from umpteen.ranking.lexical.frequent_terms import FrequentTerms
-from umpteen.ranking.lexical.lexical_ranker import LexicalRanker
+from umpteen.ranking.lexical import lexical_ranker
+from umpteen.ranking.lexical.lexical_ranker import FrequentTerms, LexicalRanker
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, training_pairs
 from umpteen.ranking.lexical.sparse_topk import product
 from umpteen.ranking.lexical.sparsity import initial_weights, values_at, widen
@@ -122,7 +121,7 @@ def test_limits_on_weights_and_postings_hold():
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
 def test_pruned_postings_do_not_change_the_scores_of_candidates(at_once, monkeypatch, tmp_path):
-    monkeypatch.setattr(frequent_terms, "GATHERED_AT_ONCE", at_once)
+    monkeypatch.setattr(lexical_ranker, "GATHERED_AT_ONCE", at_once)
     whole, terms = LexicalRanker.fit(TEXTS, targets(), LABELS)
     config = LexicalConfig(max_postings=1, many_labels=4)
     pruned, _ = LexicalRanker.fit(TEXTS, targets(), LABELS, config=config)
@@ -141,7 +140,7 @@ def test_pruned_postings_do_not_change_the_scores_of_candidates(at_once, monkeyp
 
 
 def test_the_table_of_frequent_terms_is_bounded(monkeypatch):
-    monkeypatch.setattr(frequent_terms, "MAX_VALUES", 23)
+    monkeypatch.setattr(lexical_ranker, "MAX_VALUES", 23)
     residual = sparse(9, 10)
     table = FrequentTerms.of(residual)
     assert len(table.terms) == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from umpteen.errors import RunError
-from umpteen.ranking.lexical import tokens as token_module
+from umpteen.ranking.lexical import vectorizer as module
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 
 TEXTS = [
@@ -63,7 +63,7 @@ def named(vectorizer, vectors):
 
 @pytest.mark.parametrize("at_once", [1, 2, 8192])
 def test_vectors_equal_a_plain_count(at_once, monkeypatch):
-    monkeypatch.setattr(token_module, "TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
     vectorizer = Vectorizer.fit(TEXTS)
     found = named(vectorizer, vectorizer.transform(TEXTS))
     expected = plain_vectors(TEXTS)
@@ -76,7 +76,7 @@ def test_vectors_equal_a_plain_count(at_once, monkeypatch):
 
 @pytest.mark.parametrize("at_once", [2, 8192])
 def test_reading_once_gives_the_same_as_fit_and_transform(at_once, monkeypatch):
-    monkeypatch.setattr(token_module, "TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", at_once)
     vectorizer, raw = Vectorizer.fit_transform(TEXTS)
     apart = Vectorizer.fit(TEXTS)
     assert vectorizer.fingerprint == apart.fingerprint

@@ -11,12 +11,12 @@ from umpteen.ranking.reranking.decision import Reranked, decide, quality
 from umpteen.ranking.reranking.listwise import (
     LearningRate,
     RerankExamples,
+    ScoreNetwork,
     TrainOptions,
     listwise_loss,
     network_scores,
     train_network,
 )
-from umpteen.ranking.reranking.network import ScoreNetwork
 from umpteen.ranking.reranking.reranker import spread
 from umpteen.ranking.reranking.shortlist import PAIR_FEATURES, Shortlist
 from umpteen.ranking.reranking.spec import Cost, Reranking

@@ -21,12 +21,8 @@ def sum_gradients_(parameters: Iterable[Tensor], ranks: Ranks) -> None:
     A rank without a gradient counts as zero; a parameter without one on any rank stays so. Sparse
     gradients stay sparse, with the rows that any rank has, so that row-wise optimizers see what
     they would on one rank.
-
-    Args:
-        parameters: The same ones in the same order on every rank.
-        ranks: Who adds up.
     """
-    if ranks.world == 1:
+    if not ranks.exchanges:
         return
     parameters = list(parameters)
     kinds = ranks.highest(*(_kind(parameter) for parameter in parameters))

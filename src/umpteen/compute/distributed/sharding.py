@@ -60,6 +60,13 @@ class Ranks:
     world: int = 1
     restarts: int = 0
     """How often torchrun has started the job again."""
+    forced: bool = False
+    """Whether one rank exchanges with itself, to try the backend of its device."""
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether tensors travel at all."""
+        return self.world > 1 or self.forced
 
     @property
     def first(self) -> bool:
@@ -91,7 +98,7 @@ class Ranks:
         Returns:
             (N, D).
         """
-        if self.world == 1:
+        if not self.exchanges:
             return own
         # An input that needs a gradient, or a rank whose rows need none would stay out of backward.
         anchor = torch.empty(0, requires_grad=True)
@@ -100,7 +107,7 @@ class Ranks:
 
     def concatenate(self, own: Tensor, bounds: NDArray[np.integer]) -> Tensor:
         """Gather rows like ``gather_rows``, without gradients, for (n, ...) of any type."""
-        if self.world == 1:
+        if not self.exchanges:
             return own
         part = self.part(bounds)
         # A sum over zeros: rows may differ in number, which a gathering call would have to pad.
@@ -111,7 +118,7 @@ class Ranks:
     def stack(self, own: Tensor) -> Tensor:
         """Return the same-shaped tensors of all ranks: (...) to (world, ...), without gradients."""
         own = own.detach().contiguous()
-        if self.world == 1:
+        if not self.exchanges:
             return own.unsqueeze(0)
         found = [torch.empty_like(own) for _ in range(self.world)]
         with self._answered():
@@ -120,14 +127,14 @@ class Ranks:
 
     def sum_(self, values: Tensor) -> Tensor:
         """Put the sum over ranks in the place of each rank's values."""
-        if self.world > 1 and values.numel():
+        if self.exchanges and values.numel():
             with self._answered():
                 dist.all_reduce(values)
         return values
 
     def from_first(self, values: Tensor) -> Tensor:
         """Return the first rank's values, for same-shaped tensors."""
-        if self.world == 1:
+        if not self.exchanges:
             return values
         values = values.detach().clone()
         with self._answered():
@@ -136,15 +143,24 @@ class Ranks:
 
     def json_from_first(self, value: Any) -> Any:
         """Return the first rank's value, made of JSON values; the others' is ignored."""
-        if self.world == 1:
+        if not self.exchanges:
             return value
         text = json.dumps(value).encode() if self.first else b""
         found = self.arrays_from_first([np.frombuffer(text, np.uint8)])
         return json.loads(found[0].tobytes())
 
+    def json_of_all(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, made of JSON values, on every rank."""
+        if not self.exchanges:
+            return [value]
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        size = int(self.highest(len(text))[0])
+        padded = torch.nn.functional.pad(text, (0, size - len(text)), value=ord(" "))
+        return [json.loads(each.numpy().tobytes()) for each in self.stack(padded)]
+
     def arrays_from_first(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return the first rank's arrays; the others' give their number and type."""
-        if self.world == 1:
+        if not self.exchanges:
             return list(arrays)
         found = []
         for array in arrays:
@@ -161,7 +177,7 @@ class Ranks:
     def highest(self, *numbers: float) -> list[float]:
         """Return the highest of all ranks, number by number; a truth counts 1."""
         values = torch.tensor([float(number) for number in numbers], dtype=torch.float64)
-        if self.world > 1:
+        if self.exchanges:
             with self._answered():
                 dist.all_reduce(values, dist.ReduceOp.MAX)
         return values.tolist()
@@ -179,7 +195,7 @@ class Ranks:
             (N, ...) on the CPU, or None.
         """
         here = own.detach().cpu().contiguous()
-        if self.world == 1:
+        if not self.exchanges:
             return here
         if not self.first:
             if here.numel():
@@ -210,7 +226,7 @@ class Ranks:
 
     def close(self) -> None:
         """Leave the job, at its end."""
-        if self.world > 1 and dist.is_initialized():
+        if self.exchanges and dist.is_initialized():
             dist.destroy_process_group()
 
     @contextlib.contextmanager
@@ -271,7 +287,9 @@ class _GatheredRows(torch.autograd.Function):
         return None, total[ctx.part.start : ctx.part.stop], None, None
 
 
-def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> Ranks:
+def start_ranks(
+    device: torch.device, *, patience: float = PATIENCE_SECONDS, forced: bool = False
+) -> Ranks:
     """Join the job that torchrun started this process for; without torchrun, a job of one.
 
     On a GPU the process takes the one of its local rank. Tensors travel by nccl from GPUs, and by
@@ -280,9 +298,7 @@ def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> 
     Args:
         device: Where this rank computes.
         patience: Seconds until a rank that is silent counts as lost.
-
-    Returns:
-        This process's place in the job.
+        forced: Whether a job of one joins a group too, and exchanges with itself.
 
     Raises:
         ConfigError: If the variables are not what torchrun sets.
@@ -293,7 +309,7 @@ def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> 
         return ONE_RANK
     try:
         rank, world = int(given["RANK"]), int(given["WORLD_SIZE"])
-        ranks = Ranks(rank, world, int(given.get("TORCHELASTIC_RESTART_COUNT", "0")))
+        ranks = Ranks(rank, world, int(given.get("TORCHELASTIC_RESTART_COUNT", "0")), forced)
         local = int(given.get("LOCAL_RANK", "0"))
     except ValueError as error:
         raise ConfigError(
@@ -308,7 +324,7 @@ def start_ranks(device: torch.device, *, patience: float = PATIENCE_SECONDS) -> 
                 "start at most one process for each GPU (torchrun --nproc-per-node)"
             )
         torch.cuda.set_device(local)
-    if world > 1 and not dist.is_initialized():
+    if ranks.exchanges and not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         silence = timedelta(seconds=patience)
         with ranks._answered():

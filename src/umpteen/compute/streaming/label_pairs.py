@@ -141,7 +141,7 @@ def same_on_all(
 
     Others give the same everywhere anyway.
     """
-    if ranks.world == 1 or not getattr(reduction, "draws", False):
+    if not ranks.exchanges or not getattr(reduction, "draws", False):
         return reduction
     return _FromFirst(reduction, ranks)
 

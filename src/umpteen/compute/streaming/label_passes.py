@@ -148,7 +148,7 @@ class LabelPasses:
         rank = self.ranks.rank
         with torch.enable_grad(), full_precision(summaries):
             merged = self.objective.merge(leaves[0])
-            if self.ranks.world > 1:
+            if self.ranks.exchanges:
                 each = [*all_merged.unbind(0)]
                 each[rank] = merged
                 merged = self.objective.merge(torch.stack(each))

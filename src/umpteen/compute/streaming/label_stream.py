@@ -126,7 +126,7 @@ class LabelStream(LabelPasses):
             function: Callable[[Tensor], Tensor], merge: Callable[[Tensor], Tensor]
         ) -> Tensor | None:
             merged = self.retrying(lambda: self._merge_blocks(queries, labels, function, merge))
-            return merged if self.ranks.world == 1 else merge(self.ranks.stack(merged))
+            return merged if not self.ranks.exchanges else merge(self.ranks.stack(merged))
 
         return over_blocks
 

@@ -28,18 +28,7 @@ def replace_words(
     share: float,
     seed: int,
 ) -> tuple[list[str], list[str] | None]:
-    """Replace a share of the words of texts by one of their five nearest words.
-
-    Args:
-        titles: Of the queries.
-        contents: Of the queries, or None.
-        vectors_of: Looks words up in a static table.
-        share: Of the known words to replace.
-        seed: Decides which, and by which.
-
-    Returns:
-        New titles and contents. Words are compared and written in small letters.
-    """
+    """Replace a share of the known words of texts by one of their five nearest words."""
     texts = [*titles, *(contents or [])]
     counts: Counter[str] = Counter()
     for text in texts:

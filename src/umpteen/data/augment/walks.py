@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from umpteen.data.augment.graph import (
-    Dropped,
-    GraphOptions,
-    stack,
-    thresholded,
-    with_own,
-)
+from umpteen.data.augment.graph import Dropped, GraphOptions, stack, thresholded, with_own
 from umpteen.types import Progress, RowIndices
 
 DELTA = 0.1

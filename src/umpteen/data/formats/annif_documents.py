@@ -13,16 +13,22 @@ the vocabulary are left out and counted. Choose ``annif-folder`` for long docume
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.annif_csv import csv_header, csv_line, csv_rows
-from umpteen.data.formats.annif_labels import as_dataset
-from umpteen.data.formats.annif_uris import clean_uri, looks_like_uris, split_uris, written_uri
+from umpteen.data.formats.annif_csv import (
+    clean_uri,
+    csv_header,
+    csv_line,
+    csv_rows,
+    looks_like_uris,
+    split_uris,
+    written_uri,
+)
 from umpteen.data.formats.lines import (
     BYTE_ORDER_MARK,
     kind,
@@ -31,16 +37,51 @@ from umpteen.data.formats.lines import (
     shown,
     write_lines,
 )
-from umpteen.data.formats.records import Fields, as_id
-from umpteen.data.formats.targets import Unit
+from umpteen.data.formats.records import Fields, LabelNames, as_id, read_queries
+from umpteen.data.formats.targets import TargetRows, Unit
 from umpteen.data.formats.texts import one_line
-from umpteen.data.vocabulary import Vocabulary
+from umpteen.data.vocabulary import Vocabulary, VocabularyNames, find_vocabulary, read_vocabulary
 from umpteen.data.vocabulary_tables import write_csv, write_tsv
 from umpteen.errors import DataError
 
-Records = Iterator[tuple[int, dict[str, Any]]]
 FIELDS = Fields()
+Records = Iterator[tuple[int, dict[str, Any]]]
 LONG = frozenset({"label ids", "query ids", "line breaks", "tabs", "filters", "validation"})
+
+
+def as_dataset(
+    path: Path,
+    files: Mapping[str, Path],
+    records: Mapping[str, Records],
+    unit: Unit,
+    vocabulary: Vocabulary | None,
+) -> Dataset:
+    """Return the data set of some records.
+
+    Args:
+        path: The folder or file.
+        files: Where the records of each split are from, for messages.
+        records: By split, numbered records with ``text``, ``labels`` and ``id``.
+        unit: What the numbers count.
+        vocabulary: The labels; those of the vocabulary in the folder, if any, for None.
+
+    Returns:
+        The data set.
+
+    Raises:
+        DataError: With file and line, if something is wrong.
+    """
+    if vocabulary is None and path.is_dir() and (found := find_vocabulary(path)) is not None:
+        vocabulary = read_vocabulary(found)
+    names = LabelNames() if vocabulary is None else VocabularyNames(vocabulary)
+    queries = {
+        name: read_queries(rows, TargetRows(files[name], unit=unit), names, FIELDS)
+        for name, rows in records.items()
+    }
+    labels = names.label_set()
+    notes = () if isinstance(names, LabelNames) else names.notes()
+    splits = {name: each.split(name, path, labels) for name, each in queries.items()}
+    return replace(shared.finish(path, labels, splits), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -99,15 +140,8 @@ class Documents:
 
     @property
     def _names(self) -> dict[str, tuple[str, ...]]:
-        stems = {
-            "train": ("train", "documents"),
-            "validation": ("validation", "dev", "val"),
-            "test": ("test",),
-        }
-        return {
-            split: tuple(f"{stem}.{self.suffix}" for stem in names)
-            for split, names in stems.items()
-        }
+        stems = {**shared.STEMS, "train": ("train", "documents")}
+        return shared.file_names(f".{self.suffix}", stems=stems)
 
     def _lines(self, split: Split, uris: list[str]) -> Iterator[str]:
         header = self.header(split)

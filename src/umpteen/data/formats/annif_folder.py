@@ -17,19 +17,19 @@ from typing import Any
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.annif_labels import as_dataset
-from umpteen.data.formats.annif_uris import clean_uri, written_uri
+from umpteen.data.formats.annif_csv import clean_uri, written_uri
+from umpteen.data.formats.annif_documents import as_dataset
 from umpteen.data.formats.lines import BYTE_ORDER_MARK, open_bytes, read_lines, write_lines
 from umpteen.data.formats.targets import Unit
 from umpteen.data.formats.texts import one_line
 from umpteen.data.vocabulary import Vocabulary
 from umpteen.data.vocabulary_tables import write_csv
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 HOLDS = frozenset({"label ids", "line breaks", "tabs", "filters", "validation"})
 UNIT: Unit = "row"
 READS_VOCABULARY = True
-SPLITS = {"train": ("train",), "validation": ("validation", "dev", "val"), "test": ("test",)}
 LABEL_ENDS = (".tsv", ".key", ".tsv.gz", ".key.gz")
 WRITTEN = re.compile(r"text-\d+")
 """Names of documents that ``write`` made, which are no ids."""
@@ -71,7 +71,7 @@ def read(path: Path, vocabulary: Vocabulary | None = None) -> Dataset:
     records = {name: _records(each) for name, each in labelled.items()}
     found = as_dataset(path, folders, records, UNIT, vocabulary)
     left_out = sum(map(len, texts.values())) - sum(map(len, labelled.values()))
-    note = f"{left_out:,} text file{'' if left_out == 1 else 's'} without labels left out"
+    note = f"{counted(left_out, 'text file')} without labels left out"
     return replace(found, notes=(*found.notes, note)) if left_out else found
 
 
@@ -104,7 +104,7 @@ def files(path: Path) -> dict[str, Path]:
 def _split_folders(path: Path) -> dict[str, Path]:
     found = {
         split: path / name
-        for split, names in SPLITS.items()
+        for split, names in shared.STEMS.items()
         for name in names
         if (path / name).is_dir() and _texts(path / name)
     }

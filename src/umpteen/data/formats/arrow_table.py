@@ -18,15 +18,7 @@ METADATA = b"huggingface"
 
 
 class ArrowTable:
-    """Record batches of one schema; rows are read once, in small slices.
-
-    Args:
-        path: What to call the data in messages.
-        schema: The Arrow schema.
-        batches: Makes the record batches with the given columns.
-        class_names: Names of the values of a column of class numbers, where the schema's metadata
-            has none.
-    """
+    """Record batches of one schema; rows are read once, in small slices."""
 
     unit: Unit = "row"
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
 from umpteen.data.formats.delimited_table import DelimitedTable
-from umpteen.data.formats.features import ALL
 from umpteen.data.formats.label_separators import can_be_joined, join_cell
 from umpteen.data.formats.lines import STDIN, read_lines, write_lines
 from umpteen.data.formats.records import Fields
@@ -26,7 +25,7 @@ from umpteen.data.formats.table_columns import known_table
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.tables import read_tables
 from umpteen.data.formats.targets import Unit
-from umpteen.data.formats.writing import label_records, query_records
+from umpteen.data.formats.writing import ALL, label_records, query_records
 from umpteen.errors import DataError
 
 FIELDS = Fields()
@@ -103,11 +102,7 @@ class Delimited:
 
     @property
     def _names(self) -> dict[str, tuple[str, ...]]:
-        stems = {"train": ("train",), "validation": ("validation", "dev", "val"), "test": ("test",)}
-        return {
-            split: tuple(f"{stem}.{self.suffix}" for stem in names)
-            for split, names in stems.items()
-        }
+        return shared.file_names(f".{self.suffix}")
 
     def _write(self, path: Path, records: Iterator[dict[str, Any]]) -> None:
         def lines() -> Iterator[str]:

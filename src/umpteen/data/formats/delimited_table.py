@@ -112,13 +112,7 @@ class DelimitedTable:
 
 
 def find_delimiter(head: list[str], options: TableOptions, default: str) -> str:
-    """Return what separates the fields: what finds known columns, then what is consistent.
-
-    Args:
-        head: The first lines of the file.
-        options: May name columns.
-        default: What the suffix of the file stands for.
-    """
+    """Return what separates the fields: what finds known columns, then what is consistent."""
     named = {options.label_column, options.id_column, *options.label_columns}
     named |= {name.partition("=")[2] or name for name in options.text_columns}
     best, best_score = default, (-1, -1.0, False, -1)

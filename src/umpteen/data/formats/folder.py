@@ -32,6 +32,8 @@ FILTERS = {
 }
 
 Names = Mapping[str, Sequence[str]]
+STEMS = {"train": ("train",), "validation": ("validation", "dev", "val"), "test": ("test",)}
+"""What the file of each split may be called, without its end."""
 
 
 def find(folder: Path, names: Iterable[str]) -> list[Path]:
@@ -65,6 +67,19 @@ def require_one(folder: Path, names: Sequence[str], what: str) -> Path:
             f"{what} are missing; looked for {' or '.join(names)}, plain or .gz", path=folder
         )
     return path
+
+
+def file_names(*suffixes: str, stems: Names = STEMS) -> dict[str, tuple[str, ...]]:
+    """Return what the file of each split may be called.
+
+    Example:
+        >>> file_names(".csv")["validation"]
+        ('validation.csv', 'dev.csv', 'val.csv')
+    """
+    return {
+        split: tuple(f"{stem}{suffix}" for suffix in suffixes for stem in names)
+        for split, names in stems.items()
+    }
 
 
 def find_splits(path: Path, names: Names) -> dict[str, Path]:

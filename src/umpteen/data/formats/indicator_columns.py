@@ -37,13 +37,7 @@ VALUES: dict[Any, bool] = {
 
 
 class LabelColumnsTable(ABC):
-    """A table whose several columns of labels are one column.
-
-    Args:
-        table: The table as it is.
-        names: Its columns of labels.
-        guessed: Whether they were found, not named by the user.
-    """
+    """A table whose several columns of labels are one column."""
 
     def __init__(self, table: Table, names: Sequence[str], *, guessed: bool) -> None:
         self.path: Path = table.path

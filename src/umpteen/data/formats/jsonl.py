@@ -13,23 +13,18 @@ from pathlib import Path
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.features import ALL
 from umpteen.data.formats.json_table import JsonTable, is_array, is_json
 from umpteen.data.formats.lines import STDIN, open_bytes, write_lines
 from umpteen.data.formats.records import Fields
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.tables import read_tables
 from umpteen.data.formats.targets import Unit
-from umpteen.data.formats.writing import label_records, query_records
+from umpteen.data.formats.writing import ALL, label_records, query_records
 from umpteen.errors import DataError
 
 HOLDS = ALL
 UNIT: Unit = "line"
-_STEMS = {"train": ("train",), "validation": ("validation", "dev", "val"), "test": ("test",)}
-FILES = {
-    split: tuple(f"{stem}{suffix}" for suffix in (".jsonl", ".json") for stem in stems)
-    for split, stems in _STEMS.items()
-}
+FILES = shared.file_names(".jsonl", ".json")
 LABELS = ("labels.jsonl", "labels.json")
 FIELDS = Fields()
 

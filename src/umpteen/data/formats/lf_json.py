@@ -14,20 +14,15 @@ from typing import Any
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
-from umpteen.data.formats.features import ALL
 from umpteen.data.formats.lines import kind, read_objects, write_lines
 from umpteen.data.formats.records import Fields, read_labels, read_queries
 from umpteen.data.formats.targets import TargetRows, Unit
-from umpteen.data.formats.writing import label_records, query_records
+from umpteen.data.formats.writing import ALL, label_records, query_records
 from umpteen.errors import DataError
 
 HOLDS = ALL
 UNIT: Unit = "line"
-FILES = {
-    "train": ("trn.json",),
-    "validation": ("dev.json", "val.json"),
-    "test": ("tst.json",),
-}
+FILES = {"train": ("trn.json",), "validation": ("dev.json", "val.json"), "test": ("tst.json",)}
 LABELS = ("lbl.json",)
 FIELDS = Fields(title=("title",), id="uid", labels="target_ind", relevance="target_rel")
 

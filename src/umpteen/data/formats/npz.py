@@ -18,18 +18,13 @@ from umpteen.data.csr import checked_csr
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.formats import folder as shared
 from umpteen.data.formats import texts
-from umpteen.data.formats.limits import check_fits
-from umpteen.data.formats.lines import open_bytes
+from umpteen.data.formats.lines import check_fits, open_bytes
 from umpteen.data.formats.targets import Unit, first_repeat
 from umpteen.errors import DataError
 
 HOLDS = texts.HOLDS
 UNIT: Unit = "line"
-FILES = {
-    "train": ("Y.trn.npz",),
-    "validation": ("Y.val.npz", "Y.dev.npz"),
-    "test": ("Y.tst.npz",),
-}
+FILES = {"train": ("Y.trn.npz",), "validation": ("Y.val.npz", "Y.dev.npz"), "test": ("Y.tst.npz",)}
 RAW = "raw"
 LABELS = ("Y.txt",)
 

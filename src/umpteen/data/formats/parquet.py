@@ -13,26 +13,19 @@ from typing import Any
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
 from umpteen.data.formats.arrow_table import ROWS_AT_ONCE, ArrowTable
-from umpteen.data.formats.features import ALL
-from umpteen.data.formats.limits import check_fits
-from umpteen.data.formats.lines import open_bytes
+from umpteen.data.formats.lines import check_fits, open_bytes
 from umpteen.data.formats.records import Fields
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.tables import read_tables
 from umpteen.data.formats.targets import Unit
-from umpteen.data.formats.writing import label_records, query_records
+from umpteen.data.formats.writing import ALL, label_records, query_records
 from umpteen.errors import DataError
 from umpteen.extras import require
 
 HOLDS = ALL - {"label metadata"}
 UNIT: Unit = "row"
-FILES = {
-    "train": ("train.parquet",),
-    "validation": ("validation.parquet", "dev.parquet", "val.parquet"),
-    "test": ("test.parquet",),
-}
+FILES = shared.file_names(".parquet")
 LABELS = ("labels.parquet",)
-HUB_NAMES = {"train": ("train",), "validation": ("validation", "dev", "val"), "test": ("test",)}
 MAGIC = b"PAR1"
 FIELDS = Fields()
 
@@ -69,7 +62,8 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
     """
     require("pyarrow.parquet", extra="parquet")
     listed = shared.find_one(path, LABELS) if path.is_dir() else None
-    tables = {name: open_shards(shards) for name, shards in _shards(path).items()}
+    shards = {name: list(map(open_table, files)) for name, files in _shards(path).items()}
+    tables = {name: first.followed_by(rest) for name, (first, *rest) in shards.items()}
     return read_tables(path, tables, None if listed is None else open_table(listed), options)
 
 
@@ -95,26 +89,13 @@ def _shards(path: Path) -> dict[str, list[Path]]:
 def _hub_shards(folder: Path) -> dict[str, list[Path]]:
     """Return the files of a repository of data as the Hugging Face hub names them, by split."""
     found = {}
-    for split, names in HUB_NAMES.items():
+    for split, names in shared.STEMS.items():
         for place in (folder, folder / "data"):
             files = [each for name in names for each in place.glob(f"{name}-*-of-*.parquet")]
             if files:
                 found[split] = sorted(files)
                 break
     return found
-
-
-def open_shards(shards: list[Path]) -> ArrowTable:
-    """Return the files of one split as one table.
-
-    Args:
-        shards: The files, in order.
-
-    Raises:
-        DataError: If one is not a parquet file.
-    """
-    first, *rest = [open_table(file) for file in shards]
-    return first.followed_by(rest)
 
 
 def open_table(file: Path, options: TableOptions | None = None) -> ArrowTable:

@@ -15,6 +15,7 @@ from umpteen.data.formats.folder import read_filters
 from umpteen.data.formats.lines import kind, shown
 from umpteen.data.formats.targets import TargetRows, Unit
 from umpteen.data.labels import LabelSet
+from umpteen.data.string_column import StringColumn
 from umpteen.errors import DataError
 
 Record = Mapping[str, Any]
@@ -48,7 +49,7 @@ class LabelNames:
 
     def __init__(self, labels: LabelSet | None = None) -> None:
         self._labels = labels
-        self._rows: dict[str, int] = {} if labels is None else dict(labels.rows)
+        self._rows: Any = {} if labels is None else labels.rows
         self._by_text: dict[str, int] | None = None
 
     def __call__(self, values: Sequence[Any]) -> list[int]:
@@ -151,13 +152,7 @@ class Queries:
     targets: TargetRows
 
     def split(self, name: str, folder: Path, labels: LabelSet) -> Split:
-        """Return the split, with its filters.
-
-        Args:
-            name: Which split it is, to find its filters.
-            folder: Where the filters are.
-            labels: The label set.
-        """
+        """Return the split, with its filters."""
         matrix = self.targets.matrix(len(labels))
         filters = read_filters(folder, name, matrix.shape)
         return Split(self.titles, matrix, self.contents, self.ids, filters)
@@ -180,16 +175,15 @@ def read_queries(
     Raises:
         DataError: With file and line of the first record that is wrong.
     """
-    titles: list[str] = []
-    contents: list[str] = []
-    ids: list[str] = []
+    titles, contents, ids = StringColumn(), StringColumn(), StringColumn()
+    with_ids = False
     for number, record in records:
         try:
             title, content = take_texts(record, fields)
             query_id = as_id(record.get(fields.id, ""))
             if query_id is None:
                 raise DataError(f"{fields.id!r} must be a string or a whole number")
-            if (fields.id in record) != (len(ids) == len(titles)) and titles:
+            if (fields.id in record) != with_ids and len(targets):
                 raise DataError(f"some rows have {fields.id!r} and some do not; give all or none")
             relevance = None
             if record.get(fields.relevance) is not None:
@@ -204,9 +198,11 @@ def read_queries(
         targets.add(rows, relevance, number)
         titles.append(title)
         contents.append(content)
-        if fields.id in record:
+        with_ids = fields.id in record
+        if with_ids:
             ids.append(query_id)
-    return Queries(titles, contents if any(contents) else None, ids or None, targets)
+    about = contents.finish() if contents.has_text else None
+    return Queries(titles.finish(), about, ids.finish() if with_ids else None, targets)
 
 
 def take_texts(record: Record, fields: Fields, *, default: str | None = None) -> tuple[str, str]:

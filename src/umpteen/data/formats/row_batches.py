@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.data.formats.delimited_table import DelimitedTable
-from umpteen.data.formats.first_bytes import find_table_format
 from umpteen.data.formats.json_table import JsonTable
 from umpteen.data.formats.lines import STDIN, read_lines, shown
+from umpteen.data.formats.recognise import find_table_format, packed_kind
 from umpteen.data.formats.table_columns import Columns
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.table_rows import Table, take_id, take_text
 from umpteen.data.formats.tables import pick_columns
 from umpteen.data.formats.targets import Unit
-from umpteen.data.formats.unreadable import packed_kind
 from umpteen.data.labels import join_texts
 from umpteen.errors import DataError
 

@@ -59,10 +59,6 @@ class Separator:
 def choose_separator(cells: Iterable[str], known: Collection[str] | None = None) -> Separator:
     """Return the separator of a data set's cells; the rule is in the module's text.
 
-    Args:
-        cells: All cells of the label column.
-        known: Ids and texts of the labels, where there is a list of them.
-
     Example:
         >>> choose_separator(["a,b", "b,c", "a,c", "c"]).character
         ','
@@ -76,7 +72,7 @@ def choose_separator(cells: Iterable[str], known: Collection[str] | None = None)
         return Separator(None, in_lists=not distinct)
     if known is not None:
         return _by_known(distinct, present, known)
-    total = sum(count for cell, count in distinct.items() if _has_any(cell))
+    total = sum(n for cell, n in distinct.items() if any(mark in cell for mark in (*SURE, COMMA)))
     for mark in SURE:
         if counts[mark] and counts[mark] >= MIN_SHARE * total:
             return Separator(mark, len(present) > 1)
@@ -115,10 +111,6 @@ def _count(distinct: Counter[str], mark: str) -> int:
     if mark != ";":
         return sum(count for _, count in holding)
     return sum(count for cell, count in holding if cell.count(mark) > len(_entity_ends(cell)))
-
-
-def _has_any(cell: str) -> bool:
-    return any(mark in cell for mark in (*SURE, COMMA))
 
 
 def _by_known(distinct: Counter[str], present: list[str], known: Collection[str]) -> Separator:

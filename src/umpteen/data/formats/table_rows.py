@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 from umpteen.data.formats.label_separators import is_missing, label_values, split_numbers
 from umpteen.data.formats.lines import kind
 from umpteen.data.formats.records import LabelNames, Queries, as_id
 from umpteen.data.formats.table_columns import Columns
-from umpteen.data.formats.targets import TargetRows, Unit
+from umpteen.data.formats.targets import ROWS_IN_MEMORY, TargetRows, Unit
+from umpteen.data.growing_array import GrowingArray, forget
 from umpteen.data.string_column import StringColumn
 from umpteen.errors import DataError
 
@@ -44,15 +48,14 @@ class SplitRows:
     """
 
     def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
-        self.cells: list[Any] = []
-        """Label cells that wait for the separator."""
+        self.cells = LabelCells()
+        """Those that wait for the separator."""
         self._table = table
         self._columns = columns
         self._names = names
         self._targets = TargetRows(table.path, unit=table.unit, column=columns.labels)
         self._titles, self._contents, self._ids = StringColumn(), StringColumn(), StringColumn()
         self._relevances: list[Any] = []
-        self._numbers = array("q")
 
     def read(self, *, wait: bool) -> bool:
         """Read all rows of the table.
@@ -81,9 +84,9 @@ class SplitRows:
             relevance = None if relevance_column is None else record.get(relevance_column)
             if wait or isinstance(cell, str) or isinstance(relevance, str):
                 wait = True
-                self.cells.append(cell)
-                self._relevances.append(relevance)
-                self._numbers.append(number)
+                self.cells.append(cell, number)
+                if relevance_column is not None:
+                    self._relevances.append(relevance)
             else:
                 self._add(number, cell, relevance, None)
         return wait
@@ -97,8 +100,8 @@ class SplitRows:
         Raises:
             DataError: With file, line and column of the first cell that is wrong.
         """
-        waiting = zip(self._numbers, self.cells, self._relevances, strict=True)
-        for number, cell, relevance in waiting:
+        relevances = repeat(None) if self._columns.relevance is None else self._relevances
+        for (number, cell), relevance in zip(self.cells.numbered(), relevances, strict=False):
             self._add(number, cell, relevance, separator)
         contents = self._contents.finish() if self._contents.has_text else None
         ids = self._ids.finish() if self._columns.id is not None else None
@@ -114,6 +117,51 @@ class SplitRows:
         except DataError as error:
             raise self._targets.error(str(error), number, column) from error
         self._targets.add(found, values, number)
+
+
+class LabelCells:
+    """Cells of a label column, with the numbers of their rows; text in a file where it is much."""
+
+    def __init__(self) -> None:
+        self._column, self._others = StringColumn(), dict[int, Any]()
+        self._numbers, self._stored = array("q"), GrowingArray(np.int64)
+        self._texts: Sequence[str] = ()
+        self.all_text = True
+        """Whether every cell is text."""
+        self.whole = False
+        """Whether 1.0 stands for 1; set once all cells are known."""
+
+    def append(self, cell: Any, number: int) -> None:
+        """Add a cell and the number of its row."""
+        if not isinstance(cell, str):
+            self.all_text = False
+            if cell is not None:  # an empty cell is read in the same way
+                self._others[self._stored.length + len(self._numbers)] = cell
+        self._column.append(cell if isinstance(cell, str) else "")
+        self._numbers.append(number)
+        if len(self._numbers) >= ROWS_IN_MEMORY:
+            self._store()
+
+    def texts(self) -> Sequence[str]:
+        """Return the cells with text, empty ones included; nothing may be added afterwards."""
+        self._texts = self._texts or self._column.finish()
+        return self._texts
+
+    def numbered(self) -> Iterator[tuple[int, Any]]:
+        """Yield number and cell of each row."""
+        self._store()
+        texts, numbers = iter(self.texts()), self._stored.finish()
+        for start in range(0, len(numbers), ROWS_IN_MEMORY):
+            some = numbers[start : start + ROWS_IN_MEMORY].tolist()
+            forget(numbers)
+            for place, (number, text) in enumerate(zip(some, texts, strict=False), start):
+                if self.whole:
+                    text = text.strip().removesuffix(".0")
+                yield number, self._others.get(place, text)
+
+    def _store(self) -> None:
+        self._stored.extend(np.array(self._numbers, np.int64))
+        self._numbers = array("q")
 
 
 def take_text(record: Record, names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from umpteen.data.dataset import Dataset
@@ -25,6 +25,8 @@ from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError
 
 SHOWN_ROWS = 3
+SAMPLED_CELLS = 1 << 20
+"""Cells of a split, from the first on, that the separator is found in."""
 SHOWN_CHARACTERS = 60
 _WHOLE = re.compile(r"\s*(?:\d+\.0)?\s*")
 
@@ -62,13 +64,7 @@ def read_tables(
 def read_splits(
     tables: Mapping[str, Table], labels: LabelSet | None, options: TableOptions
 ) -> tuple[LabelSet, dict[str, Queries], list[str]]:
-    """Return labels, the queries of each split, and how the tables were read.
-
-    Args:
-        tables: The table of each split.
-        labels: The label set, if it is given; otherwise ids in order of first appearance.
-        options: What the user says about columns and separators.
-    """
+    """Return labels, the queries of each split, and how the tables were read."""
     tables = with_label_columns(tables, options)
     chosen = {name: pick_columns(table, options) for name, table in tables.items()}
     names = LabelNames(indicator_labels(tables.values()) if labels is None else labels)
@@ -78,7 +74,7 @@ def read_splits(
         waiting = each.read(wait=waiting)
     _make_whole(list(rows.values()))
     # One rule for the whole data set: a split of single labels must not be read otherwise.
-    cells = (cell for each in rows.values() for cell in each.cells if isinstance(cell, str))
+    cells = chain.from_iterable(islice(each.cells.texts(), SAMPLED_CELLS) for each in rows.values())
     separator = _separator(cells, labels, options)
     queries = {name: each.finish(separator.character) for name, each in rows.items()}
     notes: list[str] = []
@@ -95,10 +91,9 @@ def read_splits(
 
 def _make_whole(rows: Sequence[SplitRows]) -> None:
     """Write labels 1.0 and 2.0 as 1 and 2 where all are: pandas writes numbers so beside gaps."""
-    cells = [cell for each in rows for cell in each.cells]
-    if all(isinstance(cell, str) for cell in cells) and all(map(_WHOLE.fullmatch, cells)):
+    if all(each.cells.all_text and all(map(_WHOLE.fullmatch, each.cells.texts())) for each in rows):
         for each in rows:
-            each.cells = [cell.strip().removesuffix(".0") for cell in each.cells]
+            each.cells.whole = True
 
 
 def pick_columns(table: Table, options: TableOptions, *, need_labels: bool = True) -> Columns:

@@ -21,11 +21,7 @@ from umpteen.errors import DataError
 
 HOLDS = texts.HOLDS
 UNIT: Unit = "line"
-FILES = {
-    "train": ("trn_X.txt",),
-    "validation": ("val_X.txt", "dev_X.txt"),
-    "test": ("tst_X.txt",),
-}
+FILES = {"train": ("trn_X.txt",), "validation": ("val_X.txt", "dev_X.txt"), "test": ("tst_X.txt",)}
 LABELS = ("Y.txt",)
 
 

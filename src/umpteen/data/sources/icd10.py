@@ -1,6 +1,6 @@
 """Clinical terms to ICD-10-CM codes, from the tables inside the package simple-icd-10-cm.
 
-No downloads, and no medical knowledge of our own but the names in everyday_terms.py, which only
+No downloads, and no medical knowledge of our own but the names in everyday_terms.txt, which only
 train: every other term and pair, and all that is tested, is in the tables.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from umpteen.data.dataset import Dataset
 from umpteen.data.sources.assembly import Material, assemble, quiet, text_key
-from umpteen.data.sources.everyday_terms import everyday_terms
 from umpteen.errors import ConfigError
 from umpteen.extras import require
 from umpteen.types import Log
@@ -217,3 +217,20 @@ def _references(notes: Iterable[str], names: Mapping[str, str]) -> Iterator[tupl
         codes = [part.strip().rstrip("-.") for part in found["codes"].split(",")]
         if all(code in names for code in codes):
             yield found["term"], codes
+
+
+def everyday_terms() -> Iterator[tuple[str, list[str]]]:
+    """Yield everyday names with the code or codes each one means, in the order of their table.
+
+    Example:
+        >>> terms = dict(everyday_terms())
+        >>> terms["heart attack"], terms["fell and broke my wrist"]
+        (['I21.9'], ['S62.1', 'W19'])
+    """
+    table = resources.files("umpteen").joinpath("data", "sources", "everyday_terms.txt")
+    for line in table.read_text("utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
+        codes, _, terms = line.partition(" ")
+        for term in terms.split(";"):
+            yield term.strip(), codes.split("+")

@@ -53,15 +53,7 @@ class SyntheticData:
     seed: int = 0
 
     def write(self, folder: Path, *, log: Log = quiet) -> str:
-        """Write ``train.jsonl``, ``test.jsonl`` and ``labels.jsonl``.
-
-        Args:
-            folder: A folder that exists.
-            log: Receives progress lines.
-
-        Returns:
-            What was written, in a sentence.
-        """
+        """Write ``train.jsonl``, ``test.jsonl`` and ``labels.jsonl``."""
         log(f"synthetic: writing {self.labels:,} labels")
         write_lines(folder / "labels.jsonl", self._label_lines())
         n_pairs = 0

@@ -117,11 +117,7 @@ class ConvolutionEncoder(nn.Module):
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the weights."""
         save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
-        return {
-            "channels": self.channels,
-            "widths": list(self.widths),
-            "dropout": self.dropout.p,
-        }
+        return {"channels": self.channels, "widths": list(self.widths), "dropout": self.dropout.p}
 
     @classmethod
     def load(cls, folder: Path, options: dict[str, Any]) -> Self:

@@ -111,12 +111,7 @@ class InceptionEncoder(nn.Module):
         """Write the weights."""
         save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
         options = {"words": self.words, "channels": self.channels, "widths": list(self.widths)}
-        return {
-            **options,
-            "stride": self.stride,
-            "pooled": self.pooled,
-            "dropout": self.dropout.p,
-        }
+        return {**options, "stride": self.stride, "pooled": self.pooled, "dropout": self.dropout.p}
 
     @classmethod
     def load(cls, folder: Path, options: dict[str, Any]) -> Self:

@@ -84,10 +84,6 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary: int) -> Tokenizer:
 
     The same texts give the same one.
 
-    Args:
-        texts: Query and label texts.
-        vocabulary: At most this many tokens.
-
     Returns:
         A lower-casing tokenizer with ``[PAD]`` (0) and ``[UNK]`` (1).
     """

@@ -13,8 +13,7 @@ from umpteen.ranking.lexical.growing_columns import GrowingColumns
 from umpteen.ranking.lexical.matrices import SparseRows, count_terms
 from umpteen.ranking.lexical.ranker_training import SCALE
 from umpteen.ranking.lexical.sparse_topk import look_up
-from umpteen.ranking.lexical.tokens import END, token_blocks
-from umpteen.ranking.lexical.vectorizer import Vectorizer
+from umpteen.ranking.lexical.vectorizer import END, Vectorizer, token_blocks
 
 MAX_POSTINGS = 1000
 """Added labels per term that can be found by it, those with the largest tf-idf."""
@@ -61,9 +60,6 @@ class AddedTerms:
     def extended(self, texts: Sequence[str]) -> AddedTerms:
         """Return a value with more labels at the end.
 
-        Args:
-            texts: Texts of the new labels.
-
         Returns:
             The new value; this one does not change. One writer at a time.
         """
@@ -89,11 +85,6 @@ class AddedTerms:
     ) -> sp.csr_matrix:
         """Return (B, V + n_words) tf-idf rows of length one in the grown vocabulary.
 
-        Args:
-            texts: Texts.
-            raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
-            known: ``vectorizer.transform(texts)``, where it is at hand.
-
         Returns:
             The vectorizer's own vectors where no new word occurs, then perhaps of V columns.
         """
@@ -112,16 +103,7 @@ class AddedTerms:
         raw: sp.csr_matrix | None = None,
         known: sp.csr_matrix | None = None,
     ) -> sp.csr_matrix | SparseRows:
-        """Return (B, A) ``SCALE`` times the cosine of text and added label.
-
-        Args:
-            texts: Texts to score labels for.
-            raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
-            known: ``vectorizer.transform(texts)``, where it is at hand.
-
-        Returns:
-            CSR for ``top_k_of_rows`` and ``look_up``.
-        """
+        """Return (B, A) ``SCALE`` times the cosine of text and added label."""
         if not len(self.columns):
             return sp.csr_matrix((len(texts), 0), dtype=np.float32)
         scores = self.columns.product(self.transform(texts, raw, known))

@@ -61,9 +61,6 @@ class CharNgrams:
             min_texts: Texts that must contain an n-gram.
             max_size: Keep at most this many n-grams, the most frequent first.
             max_terms: N-grams of a text that ``transform`` keeps.
-
-        Returns:
-            The vectorizer.
         """
         keys, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
         for n_texts, rows, found in _ngrams(texts, min_n, max_n):

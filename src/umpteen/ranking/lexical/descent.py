@@ -55,10 +55,6 @@ class PairSoftmax:
 
     The positives of a text share the weight ``sqrt(number of positives)``: a compromise between
     one per text, which favours texts with few labels, and one per positive.
-
-    Args:
-        pairs: Grouped by text.
-        device: Where scores will be.
     """
 
     def __init__(self, pairs: Pairs, device: torch.device | str = "cpu") -> None:

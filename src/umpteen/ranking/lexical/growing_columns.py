@@ -103,7 +103,7 @@ class GrowingColumns:
             queries: (B, V').
 
         Returns:
-            CSR, of a single query with its columns in order.
+            CSR, or its arrays alone for a single query.
         """
         made = [segment.product(queries) for segment in self.segments]
         if not made:

@@ -20,6 +20,8 @@ def row_numbers(matrix: sp.csr_matrix) -> NDArray[np.int64]:
     return np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
 
 
+KINDS = [np.dtype(kind) for kind in (np.int32, np.int32, np.float32)]
+"""Types of offsets, columns and values that products read without a copy."""
 SORT_FACTOR = 32
 """Columns for each value above which sorting the values is faster than a dense row."""
 
@@ -32,8 +34,8 @@ class SparseRows:
     """
 
     data: NDArray[np.float32]
-    indices: NDArray[np.int64]
-    indptr: NDArray[np.int64]
+    indices: NDArray[np.integer]
+    indptr: NDArray[np.integer]
     shape: tuple[int, int]
 
     @property
@@ -68,16 +70,21 @@ class SparseRows:
 
 
 def row_product(row: sp.csr_matrix | SparseRows, weights: sp.csr_matrix) -> SparseRows:
-    """Multiply one sparse row (1, V) with weights (V, L)."""
+    """Multiply one sparse row (1, V) with weights (V, L); columns in any order."""
     starts, stops = weights.indptr[row.indices], weights.indptr[row.indices + 1]
-    spans = [slice(*span) for span in zip(starts.tolist(), stops.tolist(), strict=True)]
-    if not spans:
-        return SparseRows.of_row(np.zeros(0, np.int64), np.zeros(0, np.float32), weights.shape[1])
-    # Few spans of many values each: joined faster than gathered value by value.
-    values = np.concatenate([weights.data[span] for span in spans])
-    values *= np.repeat(row.data, stops - starts)
-    columns = np.concatenate([weights.indices[span] for span in spans])
-    return SparseRows.of_row(columns, values, weights.shape[1])
+    parts = (weights.indptr, weights.indices, weights.data)
+    bound = int((stops - starts).sum(dtype=np.int64))
+    if [part.dtype for part in parts] != [*KINDS] or bound >= 2**31:
+        places, lengths = places_of_rows(weights.indptr, row.indices)
+        values = weights.data[places] * np.repeat(row.data, lengths)
+        return SparseRows.of_row(weights.indices[places], values, weights.shape[1])
+    own = (np.array([0, len(row.indices)]), row.indices, row.data)
+    left = [part.astype(kind, copy=False) for part, kind in zip(own, KINDS, strict=True)]
+    indptr, indices = np.empty(2, np.int32), np.empty(bound, np.int32)
+    data = np.empty(bound, np.float32)
+    _sparsetools.csr_matmat(1, weights.shape[1], *left, *parts, indptr, indices, data)
+    used = int(indptr[1])
+    return SparseRows(data[:used], indices[:used], indptr, (1, weights.shape[1]))
 
 
 def matrix_product(left: sp.csr_matrix, right: sp.csr_matrix) -> sp.csr_matrix:
@@ -87,8 +94,7 @@ def matrix_product(left: sp.csr_matrix, right: sp.csr_matrix) -> sp.csr_matrix:
     """
     bound = int((right.indptr[left.indices + 1] - right.indptr[left.indices]).sum(dtype=np.int64))
     arrays = [left.indptr, left.indices, left.data, right.indptr, right.indices, right.data]
-    kinds = [np.dtype(kind) for kind in (np.int32, np.int32, np.float32)]
-    if bound >= 2**31 or [array.dtype for array in arrays] != [*kinds, *kinds]:
+    if bound >= 2**31 or [array.dtype for array in arrays] != [*KINDS, *KINDS]:
         return left @ right
     shape = (left.shape[0], right.shape[1])
     indptr, indices = np.empty(shape[0] + 1, np.int32), np.empty(bound, np.int32)

@@ -18,6 +18,7 @@ from umpteen.ranking.lexical.char_ngrams import CharNgrams
 from umpteen.ranking.lexical.matrices import load_csr, save_csr
 from umpteen.ranking.lexical.one_vs_rest_training import NAME, OneVsRestConfig, train_one_vs_rest
 from umpteen.ranking.lexical.vectorizer import Vectorizer
+from umpteen.types import Detail
 
 TIMED_CHARACTERS = 200_000
 """Characters that the time of reading n-grams is measured on."""
@@ -85,7 +86,7 @@ class OneVsRest:
         if not config.suits(vectorizer.size, targets):
             return None
         if time.monotonic() >= until:
-            log(f"{NAME}: left out, no time for one epoch")
+            log(Detail(f"{NAME}: left out, no time for one epoch"))
             return None
         chars = None
         if config.uses_characters(texts, targets) and _time_for_characters(texts, until, log):
@@ -109,10 +110,6 @@ class OneVsRest:
     def transform(self, texts: Sequence[str], raw: sp.csr_matrix | None = None) -> sp.csr_matrix:
         """Return the (B, V + C) inputs of the classifiers.
 
-        Args:
-            texts: The texts.
-            raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
-
         Returns:
             Words and pairs as a row of length one, and n-grams as another beside it.
         """
@@ -133,11 +130,7 @@ class OneVsRest:
 
     @classmethod
     def load(
-        cls,
-        folder: Path,
-        n_labels: int,
-        *,
-        vectorizer: Vectorizer | None = None,
+        cls, folder: Path, n_labels: int, *, vectorizer: Vectorizer | None = None
     ) -> OneVsRest:
         """Read what ``save`` wrote.
 
@@ -167,16 +160,7 @@ class OneVsRest:
 
 
 def _time_for_characters(texts: Sequence[str], until: float, log: Callable[[str], None]) -> bool:
-    """Return whether character n-grams can be read in half of the time left.
-
-    Args:
-        texts: Texts to read; some of them are, to measure the time.
-        until: In ``time.monotonic``.
-        log: Called where there is no time.
-
-    Returns:
-        Whether they can.
-    """
+    """Return whether character n-grams can be read in half of the time left."""
     lengths = np.cumsum([len(text) for text in texts])
     n = int(np.searchsorted(lengths, TIMED_CHARACTERS)) + 1
     sample = texts[:n]
@@ -189,8 +173,6 @@ def _time_for_characters(texts: Sequence[str], until: float, log: Callable[[str]
     takes, left = (now - started) * total / max(1, timed), max(0.0, until - now)
     if takes <= 0.5 * left:
         return True
-    log(
-        f"{NAME}: without character n-grams: reading them takes about {takes:.0f} s, more than "
-        f"half of the {left:.0f} s that the scorer has"
-    )
+    why = f"reading them takes about {takes:.0f} s, more than half of the {left:.0f} s there are"
+    log(Detail(f"{NAME}: without character n-grams: {why}"))
     return False

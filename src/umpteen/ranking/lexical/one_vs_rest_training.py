@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.batches import TextBatches
 from umpteen.ranking.lexical.matrices import keep_largest, round_to_half
+from umpteen.types import Detail
 
 MARGIN = 1.0
 """Negatives must score at most 0, positives at least 2 * MARGIN."""
@@ -102,7 +103,7 @@ def train_one_vs_rest(
         (V, L) weights, or None where there is no time for one epoch.
     """
     if time.monotonic() >= until:
-        log(f"{NAME}: left out, no time for one epoch")
+        log(Detail(f"{NAME}: left out, no time for one epoch"))
         return None
     batches = TextBatches.of(queries, config.batch, seed, device)
     own = sp.csc_matrix(targets)
@@ -120,7 +121,7 @@ def train_one_vs_rest(
             fitting = (until - began) / max(1e-9, seconds * (n_labels - first) / width)
             epochs = int(min(config.epochs, fitting))
             if epochs < 1 and len(parts) == 1:
-                log(f"{NAME}: left out, no time for one epoch")
+                log(Detail(f"{NAME}: left out, no time for one epoch"))
                 return None
         fewest = min(fewest, max(1, epochs))
         signs = signs_of(own, filters, first, last)
@@ -130,7 +131,7 @@ def train_one_vs_rest(
         losses += block_losses
         parts.append(prune_weights(weights, config.min_weight, each))
         seconds = (time.monotonic() - began) / max(1, epochs)
-    log(_report(losses, n_labels, fewest, config.epochs))
+    log(Detail(_report(losses, n_labels, fewest, config.epochs)))
     return sp.csr_matrix(sp.vstack(parts, format="csr").T)
 
 
@@ -154,11 +155,7 @@ def signs_of(
 
 
 def train_block(
-    batches: TextBatches,
-    signs: NDArray[np.int8],
-    shape: tuple[int, int],
-    epochs: int,
-    decay: float,
+    batches: TextBatches, signs: NDArray[np.int8], shape: tuple[int, int], epochs: int, decay: float
 ) -> tuple[torch.Tensor, NDArray[np.float64]]:
     """Train the weights (V, l) of a block of labels from 0, with steps that shrink to 0.
 

@@ -101,9 +101,6 @@ def pair_features(
         rows: (P,) texts.
         labels: (P,) non-decreasing.
         device: Where it will be used.
-
-    Returns:
-        The map.
     """
     values, positions, lengths = [], [], [np.zeros(0, np.int64)]
     for some, table, first in _tables(weights, labels):

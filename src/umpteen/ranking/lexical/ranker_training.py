@@ -15,6 +15,7 @@ from umpteen.ranking.lexical.descent import DescentResult, Pairs, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.matrices import keep_largest
 from umpteen.ranking.lexical.sparsity import find_sorted, values_at, widen
+from umpteen.types import Detail
 
 SCALE = 20.0
 """Length of a label's initial weights; tf-idf vectors have length one."""
@@ -77,7 +78,7 @@ def train_weights(
         name = f"Lexical ranker: round {number + 1} of {len(config.steps)}"
         left = until - time.monotonic()
         if left <= 0:
-            log(f"{name} skipped, no time left")
+            log(Detail(f"{name} skipped, no time left"))
             break
         # Mining takes at most half of the time left.
         by_term = sp.csr_matrix(weights.T)
@@ -99,7 +100,7 @@ def train_weights(
             until=until,
         )
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
-        log(_report(name, result, steps, len(found), n))
+        log(Detail(_report(name, result, steps, len(found), n)))
     return weights
 
 

@@ -123,11 +123,14 @@ def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any
     wanted = np.asarray(rows)
     if not n_columns or not scores.nnz:
         return np.zeros(wanted.shape, np.float32)
-    if isinstance(scores, SparseRows):  # one row, its columns in order
-        places = np.searchsorted(scores.indices, wanted)
-        places[places == scores.nnz] = 0
-        return np.where(scores.indices[places] == wanted, scores.data[places], np.float32(0))
     there = (wanted >= 0) & (wanted < n_columns)
+    if len(wanted) == 1:
+        scratch = _scratch(n_columns)
+        scratch[scores.indices] = scores.data
+        found = np.where(there, scratch[np.where(there, wanted, 0)], np.float32(0))
+        scratch[scores.indices] = 0.0
+        _kept.zeros = scratch if len(scratch) <= SCRATCH_VALUES else None
+        return found
     step = max(1, SCRATCH_VALUES // n_columns)
     found = np.empty(wanted.shape, np.float32)
     scratch = _scratch(step * n_columns)

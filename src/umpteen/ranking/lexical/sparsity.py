@@ -19,9 +19,6 @@ def initial_weights(
         targets: (N, L) positives.
         labels: (L, V) tf-idf rows of the label texts.
         max_weights: Weights of all labels together; see ``prune_to_budget``.
-
-    Returns:
-        Rows of length one.
     """
     ones = sp.csr_matrix(
         (np.ones(targets.nnz, np.float32), targets.indices, targets.indptr), shape=targets.shape
@@ -59,9 +56,6 @@ def widen(
         queries: (N, V).
         hard_negatives: (N, K) labels, -1 for padding.
         max_weights: As in ``initial_weights``.
-
-    Returns:
-        (L, V) with sorted columns.
     """
     place, rank = np.nonzero(hard_negatives >= 0)
     ones = np.full(len(place), np.float32(1e-6))

@@ -1,9 +1,10 @@
-"""Tf-idf vectors of words and word pairs."""
+"""Tf-idf vectors of words (runs of letters and digits, in lower case) and word pairs."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -15,13 +16,28 @@ from numpy.typing import NDArray
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS, read_json, write_json
 from umpteen.ranking.lexical.matrices import count_terms, keep_largest, unit_rows, unit_values
-from umpteen.ranking.lexical.tokens import END, token_blocks
 
+TEXTS_AT_ONCE = 8192
+END = "\x00"
+"""Token that closes each text."""
+_TOKEN = re.compile(rf"[^\W_]+|{END}")
 MAX_TERMS = 100
 """Terms of a text that ``transform`` keeps: those of largest tf-idf."""
 LONG_TEXT = 64
 """Mean words per text above which word pairs are left out."""
 _UNKNOWN, _END = -1, -2
+
+
+def tokenize(texts: Sequence[str]) -> list[str]:
+    """Return the words of all texts in one list, each text closed by ``END``."""
+    some = [text.replace(END, " ") for text in texts]
+    return _TOKEN.findall((END.join(some) + END).lower()) if some else []
+
+
+def token_blocks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the tokens of up to ``TEXTS_AT_ONCE`` texts at a time."""
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        yield tokenize(texts[start : start + TEXTS_AT_ONCE])
 
 
 @dataclass(frozen=True)
@@ -78,9 +94,6 @@ class Vectorizer:
             max_pairs: Keep at most this many pairs, the most frequent first.
             pairs: Whether to use word pairs; None uses them where texts are short on average.
             max_terms: Terms of a text that ``transform`` keeps.
-
-        Returns:
-            The vectorizer.
         """
         return cls._fit(texts, min_texts, max_pairs, pairs, max_terms)[0]
 
@@ -203,9 +216,7 @@ class Vectorizer:
         return made
 
 
-def _number_words(
-    texts: Sequence[str],
-) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+def _number_words(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct words, and the word and the text of every token."""
     numbers: dict[str, int] = {}
     fresh = count()
@@ -221,11 +232,7 @@ def _number_words(
 
 
 def _frequent_pairs(
-    rows: NDArray[np.int64],
-    flat: NDArray[np.int64],
-    n_words: int,
-    min_texts: int,
-    max_pairs: int,
+    rows: NDArray[np.int64], flat: NDArray[np.int64], n_words: int, min_texts: int, max_pairs: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sorted keys of frequent pairs and how many texts contain each."""
     together = (rows[1:] == rows[:-1]) & (flat[1:] >= 0) & (flat[:-1] >= 0)

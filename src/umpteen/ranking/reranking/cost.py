@@ -29,19 +29,7 @@ def measure_cost(
     variant: Variant,
     n: int,
 ) -> Cost:
-    """Time the re-ranking of single texts with few and with n candidates.
-
-    Args:
-        reranker: The stage.
-        labels: Of the snapshot.
-        texts: Some texts.
-        found: Their candidates.
-        variant: Whose candidates they are.
-        n: Candidates of a text.
-
-    Returns:
-        The line through both medians.
-    """
+    """Time the re-ranking of single texts with few and with n candidates."""
     device = found.rows.device
     sizes = [min(FEW, n), n]
     times: list[list[float]] = [[], []]

@@ -84,13 +84,6 @@ def decide(parts: list[Reranked], seed: int) -> Decision:
     """Choose the weight by loss, test the gain, and find how early texts may exit.
 
     The gain is cross-fitted: each text is judged with the weight of the other folds.
-
-    Args:
-        parts: Sets of texts that the re-ranker was not trained on.
-        seed: Of the folds.
-
-    Returns:
-        The decision.
     """
     losses = np.concatenate([_losses(part) for part in parts])  # (N, weights)
     n = len(losses)

@@ -1,4 +1,4 @@
-"""Train the network of a re-ranker: every positive of a text against its wrong candidates."""
+"""The network of a re-ranker and its training: positives of a text against wrong candidates."""
 
 from __future__ import annotations
 
@@ -8,16 +8,72 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import gelu
 
-from umpteen.ranking.reranking.network import ScoreNetwork
 from umpteen.ranking.reranking.shortlist import pair_features
 from umpteen.types import Log
 
+WIDTH = 64
+LIMIT = 8.0
+"""Largest standardized feature."""
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 1e-2
 WARMUP = 0.1
 """Share of the steps or of the time in which the learning rate rises."""
+
+
+class ScoreNetwork(nn.Module):
+    """Two hidden layers from standardized features to what is added to the ensemble's score.
+
+    It starts with 0 for every pair: the order of the ensemble. With a cross-encoder it starts with
+    that one's score.
+
+    Args:
+        n_features: F.
+        direct: Column of a score that is also added as it is, with a factor that is learned.
+        width: Of the hidden layers.
+        dropout: On the hidden layers, while training.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self, n_features: int, direct: int | None = None, width: int = WIDTH, dropout: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.direct = direct
+        self.factor = None if direct is None else nn.Parameter(torch.ones(()))
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("scale", torch.ones(n_features))
+        self.first = nn.Linear(n_features, width)
+        self.second = nn.Linear(width, width)
+        self.last = nn.Linear(width, 1)
+        self.dropout = nn.Dropout(dropout)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def standardize_(self, values: Tensor) -> None:
+        """Take mean and scale from (N, F) features."""
+        self.mean.copy_(values.double().mean(dim=0))
+        scale = values.double().std(dim=0, correction=0)
+        self.scale.copy_(torch.where(scale > 1e-6, scale, 1.0))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Score pairs.
+
+        Args:
+            features: (P, F).
+
+        Returns:
+            (P,) what is added to the ensemble's score.
+        """
+        inputs = ((features - self.mean) / self.scale).clamp(-LIMIT, LIMIT)
+        hidden = self.dropout(gelu(self.first(inputs)))
+        hidden = self.dropout(gelu(self.second(hidden)) + hidden)
+        made: Tensor = self.last(hidden).squeeze(1)
+        return made if self.factor is None else made + self.factor * features[:, self.direct]
 
 
 @dataclass(frozen=True)
@@ -109,14 +165,7 @@ def train_network(
     *,
     log: Log = lambda line: None,
 ) -> None:
-    """Train a network.
-
-    Args:
-        examples: Shortlists of labelled texts.
-        network: Changed in place; it is on the device of the examples.
-        options: How.
-        log: Called with progress lines.
-    """
+    """Train a network."""
     examples = examples.select(examples.usable.nonzero()[:, 0])
     if not len(examples) or not options.epochs:
         return
@@ -155,13 +204,7 @@ def network_scores(batch: RerankExamples, network: ScoreNetwork) -> Tensor:
 
 
 class LearningRate:
-    """Rises, then falls to 0 by steps or by time, whichever is further.
-
-    Args:
-        optimizer: Its groups have the largest rates.
-        steps: In all.
-        seconds: In all.
-    """
+    """Rises, then falls to 0 by steps or by time, whichever is further."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, steps: int, seconds: float) -> None:
         self._groups = [(group, group["lr"]) for group in optimizer.param_groups]

@@ -160,9 +160,6 @@ def join_pairs(
         text_rows: (P,) the text of each pair.
         label_rows: (P,) the label of each pair.
         label_starts: (L,) where the tokens of each label begin that are used.
-
-    Returns:
-        P ragged texts.
     """
     of_texts, text_lengths = places_of_rows(texts.offsets, text_rows)
     starts, ends = label_starts[label_rows], labels.offsets[label_rows + 1]

@@ -22,14 +22,7 @@ N_MATCH_FEATURES = TEXT_FEATURES + TOKEN_FEATURES
 
 
 class PairMatch:
-    """Compare texts with labels; labels that were added later are read when first met.
-
-    Args:
-        text: Words, characters and names of the trained labels.
-        tokens: Their tokens, with the model's token vectors.
-        which: What is read of a label: ``title`` or ``all``.
-        encoder: The pair encoder, where there is one.
-    """
+    """Compare texts with labels; labels that were added later are read when first met."""
 
     def __init__(
         self, text: TextMatch, tokens: TokenMatch, which: str, encoder: PairEncoder | None = None

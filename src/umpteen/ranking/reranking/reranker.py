@@ -18,7 +18,7 @@ from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS, atomic_folder, digest
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.candidates import Candidates
-from umpteen.ranking.reranking.network import WIDTH, ScoreNetwork
+from umpteen.ranking.reranking.listwise import WIDTH, ScoreNetwork
 from umpteen.ranking.reranking.pair_encoder import PairEncoder
 from umpteen.ranking.reranking.pair_match import N_MATCH_FEATURES, PairMatch, pair_positions
 from umpteen.ranking.reranking.shortlist import (
@@ -35,14 +35,7 @@ WEIGHTS = "network.safetensors"
 
 
 class Reranker:
-    """Scores pairs of text and label for one variant of the ensemble.
-
-    Args:
-        retrievers: Of the variant, in order.
-        network: On the model's device.
-        match: Compares texts with labels.
-        encoder: The pair encoder, where the network reads scores of pairs.
-    """
+    """Scores pairs of text and label for one variant of the ensemble."""
 
     def __init__(
         self,
@@ -133,15 +126,7 @@ class Reranker:
         return total
 
     def save(self, place: Path, spec: Reranking) -> Reranking:
-        """Write a folder of its own into ``ensemble/``.
-
-        Args:
-            place: ``RUN/ensemble``.
-            spec: Its name and digest are filled in.
-
-        Returns:
-            The completed spec.
-        """
+        """Write a folder of its own into ``RUN/ensemble``; return the spec with its digest."""
         token = hashlib.sha256(str(time.time_ns()).encode()).hexdigest()[:8]
         folder = place / f"reranker-{token}"
         with atomic_folder(folder) as temporary:

@@ -22,11 +22,7 @@ from umpteen.types import TopK
 
 
 class _VotingRetriever(Retriever):
-    """Sum the votes of near examples.
-
-    Args:
-        config: How they vote; chosen on validation texts.
-    """
+    """Sum the votes of near examples."""
 
     name: str
 
@@ -100,12 +96,7 @@ class Knn(_VotingRetriever):
 
 
 class LexicalKnn(_VotingRetriever):
-    """Labels of the examples with the most similar terms.
-
-    Args:
-        lexical: Whose vectorizer reads the texts.
-        config: How neighbours vote.
-    """
+    """Labels of the examples with the most similar terms."""
 
     spec = RetrieverSpec("votes", "lexical", also_needs=("knn",))
     name = "lexical_knn"

@@ -34,12 +34,7 @@ def _tensor(found: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 class LexicalRetriever(Retriever):
-    """Sparse linear ranking over tf-idf terms; labels added later are matched by their text.
-
-    Args:
-        ranker: Fitted to training texts.
-        device: Where products are computed.
-    """
+    """Sparse linear ranking over tf-idf terms; labels added later are matched by their text."""
 
     spec = RetrieverSpec("logit", "lexical", reads_label_text=True)
 
@@ -135,13 +130,7 @@ class LexicalRetriever(Retriever):
 
 
 class OneVsRestRetriever(Retriever):
-    """Linear one-vs-rest classifiers, for data with few labels and many texts each.
-
-    Args:
-        classifier: Fitted to training texts.
-        device: Where products are computed.
-        ranker: The lexical ranker, whose vectorizer the classifiers share.
-    """
+    """Linear one-vs-rest classifiers, for data with few labels and many texts each."""
 
     spec = RetrieverSpec("margin", "lexical", needs_training=True)
 

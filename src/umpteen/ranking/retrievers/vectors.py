@@ -18,11 +18,7 @@ COMBINED = ("dual", "classifier")
 
 
 class VectorRetriever(Retriever):
-    """Search the label vectors of one head; nothing to learn or to save.
-
-    Args:
-        label_vectors: Of the trained labels.
-    """
+    """Search the label vectors of one head; nothing to learn or to save."""
 
     head: ClassVar[str]
 

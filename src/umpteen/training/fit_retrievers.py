@@ -1,0 +1,204 @@
+"""Fit the retrievers of an ensemble, with prior weights or those of the run it started from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from umpteen.config.known_datasets import lay_over
+from umpteen.config.schema import RunConfig
+from umpteen.config.settings import from_mapping, to_json
+from umpteen.data.dataset import Dataset, Split
+from umpteen.predictor import Predictor
+from umpteen.ranking import RETRIEVERS
+from umpteen.ranking.adjustments import similarity_floor
+from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
+from umpteen.ranking.lexical.vectorizer import Vectorizer
+from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
+from umpteen.ranking.retriever_specs import retrievers_of
+from umpteen.ranking.retrievers.base import FitContext, Retriever
+from umpteen.ranking.storage import StoredEnsemble, index_examples
+from umpteen.ranking.trained_examples import TextSnippets, TrainedExamples, digest_texts, ones_like
+from umpteen.ranking.variants import Propensity as LabelPropensity
+from umpteen.ranking.variants import Variant, scorer_combinations
+from umpteen.registry import resolve
+from umpteen.run_folder import RunFolder
+from umpteen.training.fit_time import LEARNING_SHARE, FitTime, readable_rows
+from umpteen.training.stage_log import StageLog, as_stage_log
+from umpteen.training.warm_start import WarmStart
+from umpteen.types import Detail, Log, TopK
+
+UNFITTED = "nothing"
+"""Begins what the ensemble says it was fitted on, where it has prior weights."""
+READING_SHARE = 0.4
+"""Of the time for retrievers, for reading texts."""
+EXAMPLES_SEED, TEXTS_SEED = 0x3E3, 0x7E7
+PRIOR_TEXTS = 500
+"""Training texts that the similarity floor is taken from without validation texts."""
+
+
+def carried_weights(folder: RunFolder, stored: StoredEnsemble) -> EnsembleModel | None:
+    """Return the weights of the run that training started from, if they were fitted and fit.
+
+    For a cross-validation models would have to be trained from nothing, as long as that run.
+    """
+    file = folder.origin / "ensemble.json"
+    if not file.is_file():
+        return None
+    before, own = EnsembleModel.load(file), stored.model
+    used = {name for variant in before.variants for name in variant.retrievers}
+    if before.fitted_on.startswith(UNFITTED) or used != set(stored.retrievers):
+        return None
+    return replace(
+        before, model=own.model, propensity=own.propensity, similarity_floor=own.similarity_floor
+    )
+
+
+def as_first_trained(folder: RunFolder, settings: RunConfig) -> RunConfig:
+    """Return settings with the whole schedule, for models that do not start from another run."""
+    start = WarmStart.of(folder)
+    if start is None:
+        return settings
+    return from_mapping(lay_over(to_json(settings), start.schedule), source=str(folder.config))
+
+
+def with_retrievers(
+    folder: RunFolder,
+    predictor: Predictor,
+    dataset: Dataset,
+    settings: RunConfig,
+    limit: FitTime,
+    log: Log,
+) -> tuple[Predictor, StoredEnsemble]:
+    """Fit the retrievers and combine them with prior weights."""
+    log = as_stage_log(log)
+    retrievers, examples = fit_retrievers(
+        predictor, dataset["train"], settings, limit=limit, log=log
+    )
+    index = None
+    if examples is not None:
+        what = f"Indexing {len(examples.vectors):,} examples"
+        with log.stage(what, kind="example index", announced=False):
+            index = index_examples(_comparable(predictor, examples))
+    model = _prior_model(folder, retrievers, dataset)
+    stored = StoredEnsemble(model, retrievers, examples, index, dataset.label_counts)
+    predictor.use_ensemble(stored)
+    if examples is not None:
+        floor = _similarity_of_training_texts(predictor, examples)
+        stored = replace(stored, model=replace(model, similarity_floor=floor))
+        predictor.use_ensemble(stored)
+    return predictor, stored
+
+
+def fit_retrievers(
+    predictor: Predictor, train: Split, settings: RunConfig, *, limit: FitTime, log: StageLog
+) -> tuple[dict[str, Retriever], TrainedExamples | None]:
+    """Learn what retrievers need, and store the training texts.
+
+    Returns:
+        Name to retriever, and the stored examples where the settings want them.
+    """
+    which = predictor.text_config.text
+    if len(train) > settings.ensemble.max_texts:
+        rng = np.random.default_rng([settings.seed, TEXTS_SEED])
+        train = train.select(np.sort(rng.permutation(len(train))[: settings.ensemble.max_texts]))
+    if limit.strict:
+        train = _readable(predictor, train, settings, limit, log)
+    texts = list(train.texts(which))
+    targets = ones_like(train.filtered_targets())
+    context = FitContext(
+        texts,
+        targets,
+        predictor.labels.encoder_texts(which),
+        train.filters,
+        predictor.label_vectors,
+        predictor.encoder.device,
+        limit.left() if limit.strict else LEARNING_SHARE * settings.ensemble.seconds,
+        settings.seed,
+        log,
+        stores_examples=settings.examples.kept != "none",
+        until=limit.until if limit.strict else math.inf,
+        lexical=settings.ensemble.lexical,
+    )
+    what = f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)"
+    with log.stage(what, kind="lexical", announced=context.lexical):
+        for name in RETRIEVERS:
+            retriever = resolve(RETRIEVERS, name, kind="retriever").fit(context)
+            if retriever is not None:
+                context.fitted[name] = retriever
+    if not context.stores_examples:
+        return context.fitted, None
+    kept = np.arange(len(texts))
+    if len(kept) > settings.examples.max_examples:
+        rng = np.random.default_rng([settings.seed, EXAMPLES_SEED])
+        kept = np.sort(rng.permutation(len(kept))[: settings.examples.max_examples])
+    chosen = [texts[row] for row in kept.tolist()]
+    terms = context.terms
+    if terms is None:
+        terms = sp.csr_matrix((len(texts), 0), dtype=np.float32)
+    with log.stage(f"Storing {len(chosen):,} training texts as examples", kind="examples"):
+        shown = TextSnippets.of(chosen) if settings.examples.texts else None
+        vectors = predictor.vectors(chosen).cpu().numpy()
+    examples = TrainedExamples(vectors, targets[kept], digest_texts(chosen), terms[kept], shown)
+    return context.fitted, examples
+
+
+def _readable(
+    predictor: Predictor, train: Split, settings: RunConfig, limit: FitTime, log: StageLog
+) -> Split:
+    """Return the training texts that can be read in time."""
+    texts = train.texts(predictor.text_config.text)
+
+    def read(some: list[str]) -> None:
+        predictor.vectors(some)
+        if settings.ensemble.lexical:
+            Vectorizer.fit(some).transform(some)
+
+    seconds = READING_SHARE * limit.left()
+    rows = readable_rows(texts, read, seconds=seconds, seed=settings.seed)
+    if len(rows) == len(texts):
+        return train
+    few = f"Fitting the ensemble on {len(rows):,} of {len(texts):,} texts, to stay within the time"
+    log(Detail(few))
+    return train.select(rows)
+
+
+def _prior_model(
+    folder: RunFolder, retrievers: dict[str, Retriever], dataset: Dataset
+) -> EnsembleModel:
+    """Return the ensemble that is used before anything was fitted to validation texts."""
+    names, train = tuple(retrievers), dataset["train"]
+    per_text = train.filtered_targets().nnz / max(1, len(train))
+    about = dataset.propensity
+    variants = []
+    for scorers in scorer_combinations(names):
+        own = retrievers_of(scorers, names)
+        calibration = prior_calibration(own, per_text)
+        weights = prior_weights(own, unseen_share(dataset.label_counts))
+        variants.append(Variant(weights, 0.0, calibration, {}, {}))
+    return EnsembleModel(
+        tuple(variants),
+        KnnConfig(),
+        KnnConfig(),
+        LabelPropensity(about.a, about.b, len(train)),
+        folder.model("best").name,
+        f"{UNFITTED}: there are too few texts, so it has prior weights",
+        -np.inf,
+    )
+
+
+def _similarity_of_training_texts(predictor: Predictor, examples: TrainedExamples) -> float:
+    """Return the similarity floor from training texts: to the nearest other one of them."""
+    step = max(1, len(examples.vectors) // PRIOR_TEXTS)
+    vectors = torch.from_numpy(np.array(examples.vectors[::step])).to(predictor.encoder.device)
+    near = predictor.snapshot().examples.nearest(vectors, 2)
+    return similarity_floor(TopK(near.rows[:, 1:], near.scores[:, 1:]))
+
+
+def _comparable(predictor: Predictor, examples: TrainedExamples) -> torch.Tensor:
+    vectors = torch.from_numpy(np.asarray(examples.vectors)).to(predictor.encoder.device)
+    return vectors if predictor.model.normalize else torch.nn.functional.normalize(vectors, dim=1)
