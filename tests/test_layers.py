@@ -12,8 +12,8 @@ import umpteen
 ROOT = Path(umpteen.__file__).parent
 LAYERS = (
     {
-        "display", "errors", "escape", "extras", "files", "head_names", "predictions", "registry",
-        "text_input", "types",
+        "display", "errors", "escape", "extras", "files", "head_names", "log_lines",
+        "predictions", "registry", "text_input", "types",
     },
     {"data", "compute", "metrics"},
     {"objectives", "index", "store"},

@@ -115,6 +115,7 @@ COVERED = {
     "test_judgements.py": "cli/judge teachers",
     "test_packaging.py": "__main__",
     "test_per_label.py": "metrics/per_label",
+    "cli/test_train.py": "log_lines",
     "test_predictor.py": "display errors escape label_indexes ranking/queries ranking/ranker types",
     "test_predictor_pickle.py": "run_files",
     "test_sklearn.py": "sklearn/classifier sklearn/scorers sklearn/targets",

@@ -19,14 +19,6 @@ RowIndices = NDArray[np.int64]
 """(N,) positions of queries or labels."""
 Log = Callable[[str], None]
 """Receives progress lines."""
-
-
-class Detail(str):
-    """A progress line that few want to read: in ``log.txt``, and shown with ``--verbose``."""
-
-    __slots__ = ()
-
-
 Progress = Callable[[int, int], None]
 """Receives how much of something is done, and of how much."""
 

@@ -14,6 +14,7 @@ import click
 from umpteen.errors import UmpteenError
 from umpteen.escape import escape_controls, to_json_text
 from umpteen.head_names import COMBINED, ENSEMBLE, HEADS
+from umpteen.log_lines import Detail
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -76,7 +77,7 @@ def sentences(function: Function) -> Function:
 
 def log(text: str) -> None:
     """Print a line to stderr, unless it is a detail; stdout is for data."""
-    if type(text).__name__ == "Detail":  # by name: its module imports numpy
+    if isinstance(text, Detail):
         return
     click.echo(escape_controls(text, keep="\n\t"), err=True)
 

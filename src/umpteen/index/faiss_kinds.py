@@ -32,10 +32,7 @@ def default_factory(n_labels: int) -> str:
 
 
 def inner(index: Any) -> Any:
-    """Return the index inside, where one wraps another (a rotation before it.
-
-    A refinement after).
-    """
+    """Return the index inside a rotation or a refinement; any other index as it is."""
     faiss = require("faiss", extra="faiss")
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexPreTransform):

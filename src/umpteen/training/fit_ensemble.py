@@ -13,6 +13,7 @@ from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import RunError
 from umpteen.files import read_json
+from umpteen.log_lines import Detail
 from umpteen.predictor import Predictor
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.retriever_specs import retrievers_of
@@ -41,7 +42,7 @@ from umpteen.training.fit_time import (
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
 from umpteen.training.stage_log import QUIET, StageLog, as_stage_log, log_table
 from umpteen.training.time_budget import FOLD_SHARE
-from umpteen.types import Detail, Log
+from umpteen.types import Log
 
 TRIED_TEXTS = 64
 """Validation texts that the times of retrieval and of a fit are measured on."""

@@ -13,6 +13,7 @@ from umpteen.config.known_datasets import lay_over
 from umpteen.config.schema import RunConfig
 from umpteen.config.settings import from_mapping, to_json
 from umpteen.data.dataset import Dataset, Split
+from umpteen.log_lines import Detail
 from umpteen.predictor import Predictor
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.adjustments import similarity_floor
@@ -30,7 +31,7 @@ from umpteen.run_folder import RunFolder
 from umpteen.training.fit_time import LEARNING_SHARE, FitTime, readable_rows
 from umpteen.training.stage_log import StageLog, as_stage_log
 from umpteen.training.warm_start import WarmStart
-from umpteen.types import Detail, Log, TopK
+from umpteen.types import Log, TopK
 
 UNFITTED = "nothing"
 """Begins what the ensemble says it was fitted on, where it has prior weights."""

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from umpteen.display import html_progress
+from umpteen.log_lines import Detail
 from umpteen.training.loop import StepInfo
 from umpteen.training.reporters import Reporter, Silent, Terminal
-from umpteen.types import Detail
 
 logger = logging.getLogger("umpteen.training")
 SECONDS = 0.5

@@ -15,10 +15,10 @@ from umpteen.errors import ConfigError
 from umpteen.escape import escape_controls
 from umpteen.extras import require
 from umpteen.files import atomic_file
+from umpteen.log_lines import Detail
 from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.loop import StepInfo
-from umpteen.types import Detail
 
 METHODS = ("log", "start", "step", "validation", "close")
 

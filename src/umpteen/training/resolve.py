@@ -13,13 +13,14 @@ from umpteen.config.loading import DEFAULT_PRESET, load_config
 from umpteen.config.schema import EncoderConfig, RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
+from umpteen.log_lines import Detail
 from umpteen.model.frugal.token_vectors import has_token_vectors, load_token_vectors
 from umpteen.model.sentence_folder import read_sentence_folder
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.training.factories import text_options
 from umpteen.training.throughput import Throughput
 from umpteen.training.time_budget import within_budget
-from umpteen.types import Detail, Log
+from umpteen.types import Log
 
 ENSEMBLE_SHARE = 0.2
 """Share of a time budget for fitting the ensemble."""

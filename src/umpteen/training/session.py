@@ -22,6 +22,7 @@ from umpteen.data.samplers import step_seed
 from umpteen.data.special_tokens import tokens_in_chunks
 from umpteen.errors import DataError, RunError, TrainingStopped
 from umpteen.files import clear_leftovers, read_json
+from umpteen.log_lines import Detail
 from umpteen.model.model import place_model
 from umpteen.model.storage import TextConfig, load_model
 from umpteen.run_folder import UNTRAINED, RunFolder
@@ -43,7 +44,7 @@ from umpteen.training.selection import Selection
 from umpteen.training.stage_log import QUIET, StageLog
 from umpteen.training.time_budget import StepsDeadline
 from umpteen.training.warm_start import WarmStart
-from umpteen.types import Detail, Progress
+from umpteen.types import Progress
 
 
 class Session:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from umpteen.types import Detail, Log, Progress
+from umpteen.log_lines import Detail
+from umpteen.types import Log, Progress
 
 FIRST_SECONDS = 4.0
 """Silence after which a line is written."""

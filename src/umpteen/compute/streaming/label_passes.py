@@ -110,9 +110,7 @@ class LabelPasses:
         """Compute what the objective needs of all labels before the first pass."""
 
     def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scan the blocks of this rank.
-
-        Its part of the loss from labels, the summaries, positives' scores.
+        """Return what the blocks of this rank add: loss from labels, summaries, positives' scores.
 
         Returns:
             A scalar, (blocks, B, S) and (P of this rank,); the last two are empty where queries
@@ -121,10 +119,7 @@ class LabelPasses:
         raise NotImplementedError
 
     def _exchange(self, summaries: Tensor, found: Tensor) -> Tensor:
-        """Return the loss from queries by all ranks' blocks (blocks, B.
-
-        S) and positives' scores.
-        """
+        """Return the loss from queries by the (blocks, B, S) of all ranks and positives' scores."""
         with full_precision(summaries):
             merged = self.objective.merge(summaries)
         self.exchanged = (

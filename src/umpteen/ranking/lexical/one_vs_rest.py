@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from umpteen.errors import RunError
 from umpteen.files import read_json, write_json
+from umpteen.log_lines import Detail
 from umpteen.ranking.lexical.char_ngrams import CharNgrams
 from umpteen.ranking.lexical.matrices import load_csr, save_csr
 from umpteen.ranking.lexical.one_vs_rest_training import NAME, OneVsRestConfig, train_one_vs_rest
 from umpteen.ranking.lexical.vectorizer import Vectorizer
-from umpteen.types import Detail
 
 TIMED_CHARACTERS = 200_000
 """Characters that the time of reading n-grams is measured on."""

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.log_lines import Detail
 from umpteen.ranking.lexical.batches import TextBatches
 from umpteen.ranking.lexical.matrices import keep_largest, round_to_half
-from umpteen.types import Detail
 
 MARGIN = 1.0
 """Negatives must score at most 0, positives at least 2 * MARGIN."""

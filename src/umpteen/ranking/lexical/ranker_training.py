@@ -11,11 +11,11 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.log_lines import Detail
 from umpteen.ranking.lexical.descent import DescentResult, Pairs, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.matrices import keep_largest
 from umpteen.ranking.lexical.sparsity import find_sorted, values_at, widen
-from umpteen.types import Detail
 
 SCALE = 20.0
 """Length of a label's initial weights; tf-idf vectors have length one."""
