@@ -43,15 +43,15 @@ def test_settings_that_a_budget_changed_need_not_agree(tiny_data, tmp_path):
     options = {
         "overrides": [*changes, "ensemble.lexical=false", "train.checkpoint_seconds=0"],
         "preset": "unidec-frugal",
-        "minutes": 0.001,
+        "minutes": 1e-6,
     }
     with pytest.raises(KeyboardInterrupt):
         train(tiny_data, out=tmp_path / "run", device="cpu", reporters=[StopAt(1)], **options)
     written = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert written["minutes"] == 0.001
+    assert written["minutes"] == 1e-6
     assert written["config"]["train"]["epochs"] == 1
     train(tiny_data, out=tmp_path / "run", device="cpu", resume=True, **options)
-    with pytest.raises(ConfigError, match=r"--minutes is 2, but .* started with --minutes 0.001"):
+    with pytest.raises(ConfigError, match=r"--minutes is 2, but .* started with --minutes 1e-06"):
         train(tiny_data, out=tmp_path / "run", resume=True, minutes=2)
     with pytest.raises(ConfigError, match="train.epochs is 3 in the command and 1 in the run"):
         train(tiny_data, out=tmp_path / "run", resume=True, overrides=["train.epochs=3"])

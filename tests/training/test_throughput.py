@@ -36,7 +36,7 @@ def test_a_run_with_a_budget_keeps_its_epochs_when_it_is_resumed(tiny_data, tmp_
     options = {"overrides": [*changes, "train.checkpoint_seconds=0"], "device": "cpu"}
     reporter = StopAt(1)
     with pytest.raises(KeyboardInterrupt):
-        train(tiny_data, out=tmp_path / "a", minutes=0.001, reporters=[reporter], **options)
+        train(tiny_data, out=tmp_path / "a", minutes=1e-6, reporters=[reporter], **options)
     settings = json.loads((tmp_path / "a" / "config.json").read_text())
     assert settings["config"]["train"]["max_steps"] == 1  # the least; the time was over before
     assert settings["chosen"][-1].startswith("train.max_steps 1:")
@@ -45,7 +45,7 @@ def test_a_run_with_a_budget_keeps_its_epochs_when_it_is_resumed(tiny_data, tmp_
     later = settings["config"]["batches"]["first_refresh"]
     same = ["train.epochs=1", "train.max_steps=1", f"batches.first_refresh={later}"]
     again = {**options, "overrides": [*options["overrides"], *same]}
-    train(tiny_data, out=tmp_path / "b", minutes=0.001, **again)
+    train(tiny_data, out=tmp_path / "b", minutes=1e-6, **again)
     assert outcome(tmp_path / "a") == outcome(tmp_path / "b")
 
 

@@ -207,9 +207,9 @@ def test_a_run_of_label_names_alone_gives_its_encoder(today, tmp_path, monkeypat
 
 
 def test_a_time_budget_is_kept(today, before, tmp_path):
-    train(today, out=tmp_path / "run", device="cpu", from_run=before, minutes=0.001)
+    train(today, out=tmp_path / "run", device="cpu", from_run=before, minutes=1e-6)
     written = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert written["minutes"] == 0.001
+    assert written["minutes"] == 1e-6
     assert written["config"]["train"]["epochs"] == 1
 
 
