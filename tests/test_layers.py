@@ -13,7 +13,7 @@ ROOT = Path(umpteen.__file__).parent
 LAYERS = (
     {
         "display", "errors", "escape", "extras", "files", "head_names", "log_lines",
-        "predictions", "registry", "text_input", "types",
+        "predictions", "registry", "sorted_unique", "text_input", "types",
     },
     {"data", "compute", "metrics"},
     {"objectives", "index", "store"},

@@ -31,6 +31,7 @@ from umpteen.ranking.queries import Queries
 from umpteen.ranking.thresholds import at_least, set_metrics
 from umpteen.ranking.trained_examples import digest_texts
 from umpteen.scoring import Report, score
+from umpteen.sorted_unique import sorted_unique
 from umpteen.types import TopK
 
 FIRST_PLACES = 5
@@ -332,7 +333,7 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
         return _Matched(part, np.asarray(data.label_counts), len(data["train"]))
     rows, unknown = _rows_in(model.labels, data.labels, part)
     n, n_unknown = len(model.labels), len(unknown)
-    if n_unknown == len(np.unique(part.targets.indices)) and part.targets.nnz:
+    if n_unknown == len(sorted_unique(part.targets.indices)) and part.targets.nnz:
         some = ", ".join(repr(label_id) for label_id in list(data.labels.ids)[:3])
         raise DataError(
             f"no label of the data is in the run ({some}, ..); labels are matched by id, so check "

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from umpteen.data.csr import row_sums
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.growing_array import GrowingArray
+from umpteen.sorted_unique import sorted_unique
 
 SHOWN = 5
 TEXTS_AT_ONCE = 1 << 15
@@ -141,7 +142,7 @@ class _Hashed:
         found.first = self._least(again, firsts, found.first)
         differs = again[self.keys[again] != self.keys[again - 1]]
         if len(differs):
-            found.differing += len(np.unique(firsts[differs]))
+            found.differing += len(sorted_unique(firsts[differs]))
             found.first_differing = self._least(differs, firsts, found.first_differing)
 
     def _least(

@@ -14,6 +14,7 @@ from umpteen.errors import ConfigError, NotFinite, RunError
 from umpteen.extras import require
 from umpteen.files import digest
 from umpteen.index import base, faiss_kinds
+from umpteen.sorted_unique import sorted_unique
 from umpteen.types import TopK
 
 TRAINING_PER_LIST = 64
@@ -148,7 +149,7 @@ class FaissIndex:
                 return TopK(*_in_order(rows, scores))
         fit = np.ones(self.n_labels, np.bool_)
         fit[base.check_allowed(allowed, self.n_labels)] = False
-        banned = np.unique(pairs[:, 0] * self.n_labels + pairs[:, 1])
+        banned = sorted_unique(pairs[:, 0] * self.n_labels + pairs[:, 1])
         banned = banned[fit[banned % self.n_labels]]
         n_banned = np.bincount(banned // self.n_labels, minlength=len(given))
         goal = np.minimum(k, fit.sum() - n_banned)

@@ -16,6 +16,7 @@ from umpteen.errors import ConfigError, NotFinite, RunError
 from umpteen.extras import require
 from umpteen.index import base, ivfpq_files
 from umpteen.index.mapped_rows import MappedRows
+from umpteen.sorted_unique import sorted_unique
 from umpteen.types import TopK
 
 FILE = "labels.faiss"
@@ -150,7 +151,7 @@ class IvfPqIndex:
         n = self.n_labels
         pairs = base.check_exclude(exclude, len(given), n)
         n_allowed = n if allowed is None else _count_allowed(allowed, n)
-        banned = np.unique(pairs[:, 0] * n + pairs[:, 1])
+        banned = sorted_unique(pairs[:, 0] * n + pairs[:, 1])
         n_banned = np.bincount(banned // n, minlength=len(given))
         most = int(n_banned.max(initial=0))
         # So many that enough remain after the drop.

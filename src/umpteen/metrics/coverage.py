@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from umpteen.metrics.base import Hits, check_k
+from umpteen.sorted_unique import sorted_unique
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Coverage:
     def mean(self, hits: Hits) -> float:
         """Return labels hit over labels that could be hit; 0 where none could."""
         possible = np.count_nonzero(hits.labels_with_positives)
-        return len(np.unique(hits.hit_labels(self.k))) / possible if possible else 0.0
+        return len(sorted_unique(hits.hit_labels(self.k))) / possible if possible else 0.0
 
     def __str__(self) -> str:
         return f"C@{self.k}"

@@ -230,6 +230,7 @@ def _collect_in_time(
 
 def _fit_seconds(found: Collected, judge: Judge, *, settings: RunConfig) -> float:
     """Return the measured time to fit one variant to one text."""
+    fit_variants(found, judge, settings=settings, seconds=0.0, log=QUIET)  # loads and compiles
     started = time.monotonic()
     fit_variants(found, judge, settings=settings, seconds=0.0, log=QUIET)
     return (time.monotonic() - started) / max(1, len(judge.split))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 
 from umpteen.config.known_datasets import lay_over
 from umpteen.config.schema import RunConfig
@@ -75,18 +76,34 @@ def with_retrievers(
     limit: FitTime,
     log: Log,
 ) -> tuple[Predictor, StoredEnsemble]:
-    """Fit the retrievers and combine them with prior weights."""
+    """Store the training texts, fit the retrievers and combine them with prior weights.
+
+    Examples are encoded and indexed first: that cannot be cut short, and fits can.
+    """
     log = as_stage_log(log)
-    retrievers, examples = fit_retrievers(
-        predictor, dataset["train"], settings, limit=limit, log=log
-    )
-    index = None
-    if examples is not None:
-        what = f"Indexing {len(examples.vectors):,} examples"
+    train = _used_texts(predictor, dataset["train"], settings, limit, log)
+    texts = list(train.texts(predictor.text_config.text))
+    kept, vectors, index = np.arange(0), None, None
+    if settings.examples.kept != "none":
+        kept = _kept_examples(len(texts), settings)
+        chosen = [texts[row] for row in kept.tolist()]
+        with log.stage(f"Storing {len(chosen):,} training texts as examples", kind="examples"):
+            vectors = predictor.vectors(chosen).cpu().numpy()
+        what = f"Indexing {len(chosen):,} examples"
         with log.stage(what, kind="example index", announced=False):
-            index = index_examples(_comparable(predictor, examples))
-    model = _prior_model(folder, retrievers, dataset)
-    stored = StoredEnsemble(model, retrievers, examples, index, dataset.label_counts)
+            index = index_examples(_comparable(predictor, vectors))
+    context = fit_retrievers(predictor, train, texts, settings, limit=limit, log=log)
+    model = _prior_model(folder, context.fitted, dataset)
+    examples = None
+    if vectors is not None:
+        terms = context.terms
+        if terms is None:
+            terms = sp.csr_matrix((len(texts), 0), dtype=np.float32)
+        shown = TextSnippets.of(chosen) if settings.examples.texts else None
+        examples = TrainedExamples(
+            vectors, context.targets[kept], digest_texts(chosen), terms[kept], shown
+        )
+    stored = StoredEnsemble(model, context.fitted, examples, index, dataset.label_counts)
     predictor.use_ensemble(stored)
     if examples is not None:
         floor = _similarity_of_training_texts(predictor, examples)
@@ -96,25 +113,19 @@ def with_retrievers(
 
 
 def fit_retrievers(
-    predictor: Predictor, train: Split, settings: RunConfig, *, limit: FitTime, log: StageLog
-) -> tuple[dict[str, Retriever], TrainedExamples | None]:
-    """Learn what retrievers need, and store the training texts.
-
-    Returns:
-        Name to retriever, and the stored examples where the settings want them.
-    """
-    which = predictor.text_config.text
-    if len(train) > settings.ensemble.max_texts:
-        rng = np.random.default_rng([settings.seed, TEXTS_SEED])
-        train = train.select(np.sort(rng.permutation(len(train))[: settings.ensemble.max_texts]))
-    if limit.strict:
-        train = _readable(predictor, train, settings, limit, log)
-    texts = list(train.texts(which))
-    targets = ones_like(train.filtered_targets())
+    predictor: Predictor,
+    train: Split,
+    texts: list[str],
+    settings: RunConfig,
+    *,
+    limit: FitTime,
+    log: StageLog,
+) -> FitContext:
+    """Learn what retrievers need; return it with the retrievers, by name."""
     context = FitContext(
         texts,
-        targets,
-        predictor.labels.encoder_texts(which),
+        ones_like(train.filtered_targets()),
+        predictor.labels.encoder_texts(predictor.text_config.text),
         train.filters,
         predictor.label_vectors,
         predictor.encoder.device,
@@ -131,21 +142,26 @@ def fit_retrievers(
             retriever = resolve(RETRIEVERS, name, kind="retriever").fit(context)
             if retriever is not None:
                 context.fitted[name] = retriever
-    if not context.stores_examples:
-        return context.fitted, None
-    kept = np.arange(len(texts))
-    if len(kept) > settings.examples.max_examples:
-        rng = np.random.default_rng([settings.seed, EXAMPLES_SEED])
-        kept = np.sort(rng.permutation(len(kept))[: settings.examples.max_examples])
-    chosen = [texts[row] for row in kept.tolist()]
-    terms = context.terms
-    if terms is None:
-        terms = sp.csr_matrix((len(texts), 0), dtype=np.float32)
-    with log.stage(f"Storing {len(chosen):,} training texts as examples", kind="examples"):
-        shown = TextSnippets.of(chosen) if settings.examples.texts else None
-        vectors = predictor.vectors(chosen).cpu().numpy()
-    examples = TrainedExamples(vectors, targets[kept], digest_texts(chosen), terms[kept], shown)
-    return context.fitted, examples
+    return context
+
+
+def _used_texts(
+    predictor: Predictor, train: Split, settings: RunConfig, limit: FitTime, log: StageLog
+) -> Split:
+    """Return the training texts that retrievers learn from: all, or as many as allowed."""
+    if len(train) > settings.ensemble.max_texts:
+        rng = np.random.default_rng([settings.seed, TEXTS_SEED])
+        train = train.select(np.sort(rng.permutation(len(train))[: settings.ensemble.max_texts]))
+    return _readable(predictor, train, settings, limit, log) if limit.strict else train
+
+
+def _kept_examples(n: int, settings: RunConfig) -> NDArray[np.int64]:
+    """Return the rows of the texts that are stored as examples."""
+    kept = np.arange(n)
+    if n <= settings.examples.max_examples:
+        return kept
+    rng = np.random.default_rng([settings.seed, EXAMPLES_SEED])
+    return np.sort(rng.permutation(n)[: settings.examples.max_examples])
 
 
 def _readable(
@@ -200,6 +216,6 @@ def _similarity_of_training_texts(predictor: Predictor, examples: TrainedExample
     return similarity_floor(TopK(near.rows[:, 1:], near.scores[:, 1:]))
 
 
-def _comparable(predictor: Predictor, examples: TrainedExamples) -> torch.Tensor:
-    vectors = torch.from_numpy(np.asarray(examples.vectors)).to(predictor.encoder.device)
-    return vectors if predictor.model.normalize else torch.nn.functional.normalize(vectors, dim=1)
+def _comparable(predictor: Predictor, vectors: NDArray[np.float32]) -> torch.Tensor:
+    found = torch.from_numpy(vectors).to(predictor.encoder.device)
+    return found if predictor.model.normalize else torch.nn.functional.normalize(found, dim=1)

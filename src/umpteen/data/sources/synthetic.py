@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from umpteen.data.formats.lines import write_lines
 from umpteen.data.sources.assembly import quiet
 from umpteen.errors import ConfigError
+from umpteen.sorted_unique import sorted_unique
 from umpteen.types import Log
 
 N_WORDS = 28_561
@@ -104,7 +105,7 @@ class SyntheticData:
             self.labels - topic + n_topics - 1
         ) // n_topics  # labels topic, topic + n_topics, ..
         labels = topic + n_topics * _skewed(rng, size, len(rows))
-        pairs = np.unique(rows * self.labels + labels)
+        pairs = sorted_unique(rows * self.labels + labels)
         rows, labels = pairs // self.labels, pairs % self.labels
         return Pieces(labels, np.searchsorted(rows, np.arange(len(topics) + 1)))
 

@@ -16,6 +16,7 @@ from umpteen.ranking.lexical.descent import DescentResult, Pairs, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.matrices import keep_largest
 from umpteen.ranking.lexical.sparsity import find_sorted, values_at, widen
+from umpteen.sorted_unique import sorted_unique
 
 SCALE = 20.0
 """Length of a label's initial weights; tf-idf vectors have length one."""
@@ -165,7 +166,7 @@ def training_pairs(
     own_kept = mined[own.row]
     positives = np.sort(own.row[own_kept] * width + own.col[own_kept])
     keys = (np.arange(n)[:, None] * width + near)[near >= 0]
-    keys = np.unique(np.concatenate([keys, positives]))
+    keys = sorted_unique(np.concatenate([keys, positives]))
     if filters is not None and len(filters):
         keys = keys[~np.isin(keys, filters[:, 0] * width + filters[:, 1])]
     return Pairs(keys // width, keys % width, find_sorted(keys, positives)[1])

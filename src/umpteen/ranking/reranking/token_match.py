@@ -20,6 +20,7 @@ from umpteen.data.tokens import encode, prepare
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS
 from umpteen.model.text_encoder import TextEncoder
+from umpteen.sorted_unique import sorted_unique
 
 TOKEN_FEATURES = 4
 TEXT_TOKENS, LABEL_TOKENS = 64, 24
@@ -185,7 +186,7 @@ def label_idf(tokens: NDArray[np.int32], n_tokens: int) -> NDArray[np.float32]:
     n, width = tokens.shape
     owners = np.repeat(np.arange(n, dtype=np.int64), width)
     known = tokens.ravel() >= 0
-    keys = np.unique(owners[known] * n_tokens + tokens.ravel()[known])
+    keys = sorted_unique(owners[known] * n_tokens + tokens.ravel()[known])
     counts = np.bincount(keys % n_tokens, minlength=n_tokens)
     return np.log((1 + n) / (1 + counts)).astype(np.float32)
 
