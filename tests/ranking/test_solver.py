@@ -42,3 +42,17 @@ def test_a_loss_that_is_not_finite_leaves_the_start(bad, caplog):
     found = minimize_convex(cliff, np.zeros(1), name="a cliff")
     assert found.x.tolist() == [0]
     assert not found.converged
+
+
+def test_a_stop_at_a_point_with_a_gradient_is_followed_by_a_restart(monkeypatch):
+    def valley(x):
+        value, gradient = bowl(x)
+        return 5 + np.log1p(value), gradient / (1 + value)
+
+    monkeypatch.setattr(solver, "MAX_ITERATIONS", 3)
+    start = np.array([4.0, 2.1])
+    once = solver.minimize(valley, start, jac=True, method="L-BFGS-B", options={"maxiter": 3})
+    assert np.abs(valley(once.x)[1]).max() > 0.01
+    found = minimize_convex(valley, start, name="a valley")
+    assert found.converged
+    np.testing.assert_allclose(found.x, [1, 2], atol=1e-3)

@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 log = logging.getLogger(__name__)
 
 MAX_ITERATIONS = 500
-MAX_RESTARTS = 4
-"""The solver restarts while the loss shrinks to a tenth or less."""
+MAX_RESTARTS = 6
+"""The solver restarts where its tolerance was not relative to a much larger loss, and where it
+stops at a point with a gradient: with bounds, a poor step can look like convergence."""
 TOLERANCE = 1e-6
 """Largest component of the projected gradient at a minimum, relative to ``max(1, loss)``."""
 ACCEPTED = 1e-3
@@ -73,9 +74,9 @@ def minimize_convex(
         found, found_gradient = loss(np.asarray(result.x, np.float64))
         if np.isfinite(found) and found <= value:
             x, value, gradient = np.asarray(result.x, np.float64), found, found_gradient
-        if value > 0.1 * size:  # the tolerance was not relative to a much larger loss
+        gap = _projected(gradient, x, lower) / max(1.0, abs(value))
+        if value > 0.1 * size and gap <= ACCEPTED:
             break
-    gap = _projected(gradient, x, lower) / max(1.0, abs(value))
     converged = bool(np.isfinite(gap) and gap <= ACCEPTED)
     if not converged:
         log.warning(
