@@ -43,7 +43,11 @@ def hits_by_hand(model, data, head, k) -> float:
 @pytest.mark.parametrize("k", [1, 3])
 def test_precision_is_that_of_a_plain_count(head, k, model, tiny_data):
     report = umpteen.evaluate(model, tiny_data, head=head, metrics=[f"P@{k}"])
-    assert report[head].values[f"P@{k}"] == pytest.approx(hits_by_hand(model, tiny_data, head, k))
+    assert report[head][f"P@{k}"] == pytest.approx(hits_by_hand(model, tiny_data, head, k))
+    with pytest.raises(KeyError, match=f"no metric 'P@9'; there are P@{k}"):
+        report[head]["P@9"]
+    with pytest.raises(KeyError, match=f"no head 'best'; there are {head}"):
+        report["best"]
 
 
 def test_labels_that_are_filtered_for_a_query_make_room_for_the_next(model, tiny_data):

@@ -35,6 +35,9 @@ WORKS = {
     ),
     "umpteen.evaluate(model, 'data.csv')": lambda g: umpteen.evaluate(g.model, str(g.csv)),
     "umpteen.evaluate(model, df)": lambda g: umpteen.evaluate(g.model, g.df),
+    "umpteen.evaluate(model, df)['combined']['P@1']": lambda g: umpteen.evaluate(g.model, g.df)[
+        "combined"
+    ]["P@1"],
     "umpteen.evaluate('run', df)": lambda g: umpteen.evaluate(g.model.folder, g.df),
     "umpteen.evaluate(model, texts, labels)": lambda g: umpteen.evaluate(g.model, g.texts, g.lists),
     "model.predict('some text')": lambda g: g.model.predict("some text"),

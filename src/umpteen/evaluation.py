@@ -54,6 +54,8 @@ class Evaluation:
     """Precision, recall, F1 and support of each label, of the last head."""
 
     def __getitem__(self, head: str) -> Report:
+        if head not in self.heads:
+            raise KeyError(f"no head {head!r}; there are {', '.join(self.heads)}")
         return self.heads[head]
 
     def as_json(self) -> dict[str, Any]:

@@ -60,6 +60,11 @@ class Report:
     per_query: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Metric to the (n,) values of its queries, percent, where they were asked for."""
 
+    def __getitem__(self, metric: str) -> float:
+        if metric not in self.values:
+            raise KeyError(f"no metric {metric!r}; there are {', '.join(self.values)}")
+        return self.values[metric]
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values for a JSON document."""
         return {
