@@ -37,6 +37,23 @@ def test_examples_are_added_and_listed(umpteen_command, run, tmp_path):
     assert umpteen_command("examples", "list", run, "--offset", "9").exit_code == 0
 
 
+def test_one_text_is_added_by_options(umpteen_command, fails, run):
+    done = umpteen_command("examples", "add", run, "--text", "b", "--label", "L3", "--label", "L1")
+    assert (done.exit_code, done.stderr) == (0, "added 1 example; the run has 1\n")
+    listed = json.loads(umpteen_command("examples", "list", run, "--json").stdout)
+    assert listed["examples"][0]["labels"] == ["L3", "L1"]
+    for part in (["--text", "b"], ["--label", "L3"]):
+        done = umpteen_command("examples", "add", run, *part)
+        assert done.exit_code == 2
+        assert "give --text and at least one --label" in done.stderr
+    assert "'L99'" in fails(
+        umpteen_command("examples", "add", run, "--text", "b", "--label", "L99")
+    )
+    assert "blank text" in fails(
+        umpteen_command("examples", "add", run, "--text", "", "--label", "L3")
+    )
+
+
 def test_a_table_is_read_like_training_data(umpteen_command, fails, run, tmp_path):
     file = tmp_path / "fix.csv"
     file.write_text("text,labels\nquite new words,L5;L2\nb,L1\n")

@@ -28,18 +28,23 @@ def examples() -> None:
 @examples.command()
 @click.argument("run")
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@click.option("--text", help="Add one text instead of FILE.")
+@click.option("--label", "ids", multiple=True, help="Id of a label of --text; may be repeated.")
 @json_option
 @sentences
-def add(run: str, file: IO[str], as_json: bool) -> None:
+def add(run: str, file: IO[str], text: str | None, ids: tuple[str, ...], as_json: bool) -> None:
     """Add the examples of FILE to RUN; each line is {"text": .., "labels": [ids]}.
 
     A FILE that ends in .csv, .tsv or .parquet is read like training data. A text that is there
     already gets the new labels. If one line is wrong, nothing is added.
     """
+    if (text is None) != (not ids):
+        raise click.UsageError("give --text and at least one --label, or neither")
     store = open_store(run)
-    name = getattr(file, "name", "-")
-    table = Path(name).suffix.lower() in TABLES
-    pairs = _read_table(name, store.labels.ids) if table else list(read_json_lines(file, _example))
+    if text is None:
+        pairs = _read_file(file, store.labels.ids)
+    else:
+        pairs = [{"text": text, "labels": list(ids)}]
     texts, labels = [p["text"] for p in pairs], [p["labels"] for p in pairs]
     count = store.add_examples(texts, labels, who="cli")
     total = len(store.state().examples)
@@ -80,6 +85,13 @@ def list_(run: str, offset: int, limit: int, as_json: bool) -> None:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
+
+
+def _read_file(file: IO[str], known: Sequence[str]) -> list[dict[str, Any]]:
+    name = getattr(file, "name", "-")
+    if Path(name).suffix.lower() in TABLES:
+        return _read_table(name, known)
+    return list(read_json_lines(file, _example))
 
 
 def _read_table(name: str, known: Sequence[str]) -> list[dict[str, Any]]:
