@@ -1,6 +1,8 @@
 """Epochs that fit a budget, fixed before the first step."""
 
+import dataclasses
 import json
+import math
 
 import pytest
 from small_runs import SETTINGS, StopAt, fit, outcome
@@ -8,6 +10,7 @@ from small_runs import SETTINGS, StopAt, fit, outcome
 from umpteen.config.loading import load_config
 from umpteen.errors import ConfigError
 from umpteen.training import throughput
+from umpteen.training.prepare import training_splits
 from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
 from umpteen.training.throughput import measure_throughput
@@ -20,6 +23,20 @@ def test_the_trial_measures_every_part(changes, tiny_data, tmp_path):
     assert found.step > 0
     assert found.steps == (4 if changes else 2)
     assert (found.validation > 0) == (not changes)
+
+
+def test_the_time_of_the_ensemble_is_estimated_for_few_texts(monkeypatch, tiny_data):
+    config = load_config(overrides=["data.text=title"])
+    data = training_splits(tiny_data, config)
+    few = throughput.ensemble_seconds(data, config)
+    assert 2.0 < few < 1000.0
+    lexical = dataclasses.replace(config.ensemble, lexical=False)
+    off = dataclasses.replace(config, ensemble=lexical)
+    assert throughput.ensemble_seconds(data, off) == math.inf
+    alone = dataclasses.replace(data, splits={"train": data["train"]})
+    assert throughput.ensemble_seconds(alone, config) == math.inf
+    monkeypatch.setattr(throughput, "MANY_TEXTS", len(data["train"]) - 1)
+    assert throughput.ensemble_seconds(data, config) == math.inf
 
 
 def test_a_trial_on_some_texts_stands_for_all(monkeypatch, tiny_data, tmp_path):

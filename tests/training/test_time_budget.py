@@ -27,7 +27,8 @@ def planned(seconds, *, ensemble=30.0, throughput=MEASURED, **options):
     )
     part = part if ensemble else dataclasses.replace(part, enabled="off")
     config = dataclasses.replace(CONFIG, ensemble=part)
-    return within_budget(config, throughput, minutes=minutes, spent=45.0, **options)
+    found = within_budget(config, throughput, minutes=minutes, spent=45.0, **options)
+    return found.config, found.reason, found.reserved
 
 
 def cost(epochs):
@@ -37,16 +38,16 @@ def cost(epochs):
 
 @pytest.mark.parametrize("epochs", [3, 5, 6, 17, 30])
 def test_epochs_are_those_that_fit(epochs):
-    found, reason = planned(cost(epochs) + 0.5)
+    found, reason, _ = planned(cost(epochs) + 0.5)
     assert (found.train.epochs, found.train.max_steps) == (epochs, 0)
     assert reason.startswith(f"train.epochs {epochs}: 100 ms a step, 50 steps an epoch")
-    less, _ = planned(cost(epochs) - 0.5)
+    less, *_ = planned(cost(epochs) - 0.5)
     assert less.train.epochs == max(epochs - 1, 3)
 
 
 @pytest.mark.parametrize("seconds", [20.5, 23.0, 27.0])
 def test_where_few_epochs_fit_steps_are_counted(seconds):
-    found, reason = planned(seconds)
+    found, reason, _ = planned(seconds)
     n = found.train.max_steps
     assert reason.startswith(f"train.max_steps {n}:")
     assert found.train.epochs == -(-n // 50)
@@ -56,7 +57,7 @@ def test_where_few_epochs_fit_steps_are_counted(seconds):
 
 
 def test_a_refresh_that_takes_most_of_the_time_is_left_out():
-    found, _ = planned(11.55, throughput=dataclasses.replace(MEASURED, refresh=100.0))
+    found, *_ = planned(11.55, throughput=dataclasses.replace(MEASURED, refresh=100.0))
     assert found.batches.first_refresh == 3  # in an epoch that is not reached
     assert found.train.epochs == 2
     assert found.train.max_steps == 95
@@ -64,33 +65,49 @@ def test_a_refresh_that_takes_most_of_the_time_is_left_out():
 
 def test_long_validations_skip_epochs():
     slow = dataclasses.replace(MEASURED, validation=3.0)
-    found, _ = planned(cost(30), throughput=slow)
+    found, *_ = planned(cost(30), throughput=slow)
     assert found.validation.every_epochs == 3  # 3 s of 1.25 s an epoch
-    own, _ = planned(cost(30), throughput=slow, user_keys={"validation.every_epochs"})
+    own, *_ = planned(cost(30), throughput=slow, user_keys={"validation.every_epochs"})
     assert own.validation.every_epochs == 1
 
 
 def test_without_any_time_one_step_is_taken():
-    found, _ = planned(-40.0)
+    found, *_ = planned(-40.0)
     assert (found.train.epochs, found.train.max_steps) == (1, 1)
 
 
 def test_the_ensemble_gets_what_all_the_epochs_leave_over():
-    found, reason = planned(cost(30) + 100.0)
+    found, reason, _ = planned(cost(30) + 100.0)
     assert found.ensemble.seconds == pytest.approx(130.0)
     assert "up to 130 s are for the ensemble" in reason
-    own, _ = planned(cost(30) + 100.0, user_keys={"ensemble.seconds"})
+    own, *_ = planned(cost(30) + 100.0, user_keys={"ensemble.seconds"})
     assert own.ensemble.seconds == 30.0
-    short, _ = planned(cost(20) + 0.1)
+    short, *_ = planned(cost(20) + 0.1)
     assert short.ensemble.seconds == pytest.approx(30.0)
 
 
+def test_steps_may_use_what_all_the_epochs_leave_over():
+    assert planned(cost(30) + 100.0)[2] == pytest.approx(30.0)
+    assert planned(cost(20))[2] == pytest.approx(30.0)
+    assert planned(cost(20), ensemble=0.0)[2] == pytest.approx(0.0)
+    assert planned(260.0, cross_validated=True)[2] == pytest.approx(290.0 - 100.0)
+
+
+def test_the_ensemble_reserves_no_more_than_it_needs():
+    quick = dataclasses.replace(MEASURED, ensemble=12.0)
+    found, _, reserved = planned(cost(20) - 17.9, throughput=quick)
+    assert reserved == pytest.approx(12.0)
+    assert found.train.epochs == 20
+    folded = planned(260.0, throughput=quick, cross_validated=True)
+    assert folded[2] == pytest.approx(290.0 - 100.0)
+
+
 def test_models_of_folds_are_planned_for():
-    alone, _ = planned(cost(20) + 0.1)
-    folded, _ = planned(cost(20) + 0.1, cross_validated=True)
+    alone, *_ = planned(cost(20) + 0.1)
+    folded, *_ = planned(cost(20) + 0.1, cross_validated=True)
     assert alone.train.epochs == 20
     assert cost(folded.train.epochs) <= (cost(20) + 0.1) / 2.6 < cost(folded.train.epochs + 1)
-    off, _ = planned(cost(20) + 0.1, ensemble=0.0, cross_validated=True)
+    off, *_ = planned(cost(20) + 0.1, ensemble=0.0, cross_validated=True)
     assert off.train.epochs == 20
 
 
@@ -131,9 +148,8 @@ def test_after_an_epoch_no_further_step_is_needed(monkeypatch):
 
 def test_steps_end_before_the_time_of_the_ensemble(monkeypatch):
     budget = TimeBudget(10.0, started=1000.0)
-    ensemble = dataclasses.replace(CONFIG.ensemble, seconds=60.0)
     Clock(monkeypatch).now = 1100.0
-    deadline = budget.steps_deadline(dataclasses.replace(CONFIG, ensemble=ensemble))
+    deadline = budget.steps_deadline(60.0)
     assert deadline.until == pytest.approx(1000.0 + ROOM * 600 - 60)
 
 

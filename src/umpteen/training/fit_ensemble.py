@@ -135,8 +135,8 @@ def _with_weights(
 ) -> StoredEnsemble:
     """Return the ensemble with weights fitted to candidates; with prior weights without any."""
     if found is not None:
-        seconds = limit.left() + limit.slack
-        model = fit_variants(*found, settings=settings, seconds=seconds, log=log)
+        # The slack is left for a variant that takes longer than the one before, and for saving.
+        model = fit_variants(*found, settings=settings, seconds=limit.left(), log=log)
         # Cross-validation fits on the models of folds; the weights are for the run's own model.
         model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
         return replace(stored, model=model)

@@ -16,8 +16,9 @@ SAMPLE_CHARACTERS = 1 << 20
 """Characters of that sample, at most."""
 LEARNING_SHARE = 0.6
 """Of the seconds of the whole fit, for what retrievers learn; more where few texts are fitted."""
-FOLDED_SHARE, ALONE_SHARE = 0.25, 0.9
-"""The same before a cross-validation, whose folds have retrievers too; and where no fold fits."""
+FOLDED_SHARE, ALONE_SHARE = 0.14, 0.9
+"""The same before a cross-validation, whose five folds have retrievers too; and where no fold
+fits."""
 MIN_TEXTS = 1000
 """Texts that are read in any case."""
 MIN_FITTED, ENOUGH_FITTED = 128, 300

@@ -67,10 +67,12 @@ class ResolvedConfig:
     """Keys the user has set, which nothing may change."""
     minutes: float | None = None
     """The time budget, where there is one."""
+    reserved: float = 0.0
+    """Seconds of it that steps leave for the ensemble."""
 
     def within(self, throughput: Throughput, *, minutes: float, spent: float) -> ResolvedConfig:
         """Limit epochs or steps to a time budget; see ``time_budget.within_budget``."""
-        config, reason = within_budget(
+        found = within_budget(
             self.config,
             throughput,
             minutes=minutes,
@@ -78,7 +80,12 @@ class ResolvedConfig:
             user_keys=self.user_keys,
             cross_validated=not throughput.validation,
         )
-        return dataclasses.replace(self, config=config, reasons=(*self.reasons, reason))
+        return dataclasses.replace(
+            self,
+            config=found.config,
+            reasons=(*self.reasons, found.reason),
+            reserved=found.reserved,
+        )
 
 
 def resolve_config(data: Dataset, given: GivenSettings) -> ResolvedConfig:

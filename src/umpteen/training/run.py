@@ -149,7 +149,7 @@ def _train(
     )
     session.resolved, session.warm_start = resolved, warm_start
     if budget is not None and "train.epochs" not in resolved.user_keys:
-        session.deadline = budget.steps_deadline(settings)
+        session.deadline = budget.steps_deadline(resolved.reserved)
     try:
         session.set_up(data, resume=resume, cache=cache)
     except Exception:

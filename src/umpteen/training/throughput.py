@@ -22,12 +22,15 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.tokens import TokenStore
 from umpteen.index.exact import ExactIndex
 from umpteen.model.model import Model, place_model
+from umpteen.ranking.lexical.lexical_ranker import LexicalRanker
+from umpteen.ranking.trained_examples import ones_like
 from umpteen.training.build_loop import (
     BuildModel,
     build_loop,
     build_refresher,
     build_untrained_model,
 )
+from umpteen.training.fit_time import FIT_SECONDS, VARIANTS
 from umpteen.training.loop import Loop
 from umpteen.training.prepare import Prepared, prepare, training_splits
 from umpteen.training.refresh_cost import SampledRefresh, sampled_refresh
@@ -41,6 +44,13 @@ TRIAL_SHARE = 0.1
 """Of a time budget, for the trial's steps."""
 SAMPLE = 4000
 """Texts that the trial is made on."""
+FITTED = 400
+"""Texts that the lexical ranker is fitted on in the trial."""
+MANY_TEXTS = 50_000
+"""Texts above which the time of the ensemble's fit is not estimated."""
+GENEROUS = 5.0
+"""Times the lexical ranker takes, for all parts of the ensemble together: one-vs-rest takes about
+as long, examples are encoded, and the time of a short fit says little."""
 SEARCHED = 256, 1 << 14
 """Queries and labels that the time of a validation's search is measured on."""
 
@@ -54,6 +64,8 @@ class Throughput:
     """Of an epoch."""
     refresh: float
     validation: float
+    ensemble: float = math.inf
+    """Most that fitting the ensemble takes; infinite where it is not known."""
 
     def run(
         self, epochs: float, *, refresh_epochs: int, every_epochs: int, first_refresh: int = 0
@@ -103,7 +115,27 @@ def measure_throughput(
         n = len(validated_rows(len(prepared.validation), model.n_labels, place))
         with cpu_threads(config.train.threads or available):
             validation = labels + n * _search_seconds(model)
-    return Throughput(step, math.ceil(steps * scale), refresh_seconds, validation)
+    with cpu_threads(available):
+        ensemble = ensemble_seconds(dataset, config)
+    return Throughput(step, math.ceil(steps * scale), refresh_seconds, validation, ensemble)
+
+
+def ensemble_seconds(dataset: Dataset, config: RunConfig) -> float:
+    """Return a generous estimate of the time to fit the ensemble; infinite for many texts.
+
+    The lexical ranker is fitted on a sample, and its time is taken to grow with the texts. With
+    many texts the fit takes whatever time it is given.
+    """
+    train, validation = dataset["train"], dataset.splits.get("validation")
+    if not config.ensemble.lexical or validation is None or len(train) > MANY_TEXTS:
+        return math.inf
+    which = config.data.text
+    some = train.select(np.unique(np.linspace(0, len(train) - 1, FITTED).astype(np.int64)))
+    texts, label_texts = list(some.texts(which)), dataset.labels.encoder_texts(which)
+    started = time.perf_counter()
+    LexicalRanker.fit(texts, ones_like(some.filtered_targets()), label_texts)
+    lexical = (time.perf_counter() - started) * len(train) / len(some)
+    return 2.0 + GENEROUS * lexical + VARIANTS * FIT_SECONDS * len(validation)
 
 
 def _sampled_refresh(

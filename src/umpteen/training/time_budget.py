@@ -54,11 +54,10 @@ class TimeBudget:
         """Time for the steps of a trial."""
         return TRIAL_SHARE * self.seconds
 
-    def steps_deadline(self, config: RunConfig) -> StepsDeadline:
-        """Return when steps must be done, so that the ensemble can be fitted as planned."""
-        aside = config.ensemble.seconds if config.ensemble.enabled != "off" else 0.0
+    def steps_deadline(self, reserved: float) -> StepsDeadline:
+        """Return when steps must be done, so that these seconds are left for the ensemble."""
         now = time.monotonic()
-        steps_until = max(self.until - aside, now + 0.3 * max(0.0, self.until - now))
+        steps_until = max(self.until - reserved, now + 0.3 * max(0.0, self.until - now))
         return StepsDeadline(steps_until, TOLERANCE * self.seconds)
 
     def spent(self) -> float:
@@ -76,6 +75,17 @@ class TimeBudget:
         return line if spent >= EARLY * self.seconds else f"{line}. Ended early: {why_early}"
 
 
+@dataclass(frozen=True)
+class BudgetedSettings:
+    """Settings for a time budget."""
+
+    config: RunConfig
+    reason: str
+    reserved: float
+    """Seconds that steps must leave for the ensemble, with the models of folds. It may take more
+    where steps need less."""
+
+
 def within_budget(
     config: RunConfig,
     throughput: Throughput,
@@ -84,8 +94,8 @@ def within_budget(
     spent: float,
     user_keys: Collection[str] = (),
     cross_validated: bool = False,
-) -> tuple[RunConfig, str]:
-    """Return the settings with as many epochs, or steps, as fit a budget, and the reason.
+) -> BudgetedSettings:
+    """Return the settings with as many epochs, or steps, as fit a budget.
 
     Args:
         config: With the most epochs that are wanted.
@@ -106,6 +116,8 @@ def within_budget(
     aside = config.ensemble.seconds if fits_ensemble else 0.0
     if "ensemble.seconds" not in user_keys:  # what is gone is gone for both
         aside *= left / (ROOM * 60 * minutes)
+        if not cross_validated:  # models of folds are trained in that time too
+            aside = min(aside, throughput.ensemble)
     folds = FOLD_SHARE * FOLDS_PLANNED if fits_ensemble and cross_validated else 0.0
     for_steps = max(0.0, left - aside) / (1.0 + folds)
     limited = _limited(config, throughput, for_steps)
@@ -125,7 +137,7 @@ def within_budget(
         f"{throughput.validation:.1f} s a validation; of {60 * minutes:.0f} s, {spent:.0f} s are "
         f"gone, and up to {aside:.0f} s are for the ensemble"
     )
-    return limited, reason
+    return BudgetedSettings(limited, reason, left - for_steps)
 
 
 def _spaced_validations(config: RunConfig, throughput: Throughput) -> RunConfig:
