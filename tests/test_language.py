@@ -21,6 +21,7 @@ RETIRED = {
     r"(?<!at_)\b(most|least)_(?!gained|missed|frequent)[a-z]|\b(MOST|LEAST)_[A-Z]": "max_, min_",
     r"\bpace\b|\bmeasure_pace\b": "throughput",
     r"\bstand_in|\bfirst_vectors\b|\bboth_ways\b|\bnew_loop\b|\brow_codes\b": "see the glossary",
+    r"\bwitness\b|\bcarried_changes\b": "revision file, previous_changes",
     r"\btrain\.graphs\b|\breplays\b|--tune\b": "(removed)",
 }
 """Retired words, and what to use instead."""

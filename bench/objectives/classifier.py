@@ -57,7 +57,7 @@ def products_alone(queries, labels, block: int, *, scores: int) -> None:
 
 def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, block: int | None):
     """(objective, code, step) of every way to do a step over label vectors."""
-    from umpteen.compute.streaming import label_closed
+    from umpteen.compute.streaming import explicit_gradients
     from umpteen.compute.streaming.label_blocks import streamed_loss, streamed_update
     from umpteen.compute.streaming.label_products import descend
     from umpteen.objectives import OBJECTIVES, REDUCTIONS
@@ -90,12 +90,12 @@ def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, 
         streamed_update(objective, reduction, *given, block_size=block, **options).backward()
 
     def without_kernels(step, objective, reduction) -> None:
-        kept = label_closed.USE_KERNELS
-        label_closed.USE_KERNELS = False
+        kept = explicit_gradients.USE_KERNELS
+        explicit_gradients.USE_KERNELS = False
         try:
             step(objective, reduction)
         finally:
-            label_closed.USE_KERNELS = kept
+            explicit_gradients.USE_KERNELS = kept
 
     def plain(objective, reduction, *, update: bool) -> None:
         labels.grad = queries.grad = None

@@ -9,7 +9,7 @@ from umpteen.errors import ConfigError, RunError
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
 from umpteen.ranking.prior import prior_calibration, prior_weights
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, retrievers_of
-from umpteen.ranking.variants import Propensity, Variant, scorer_combinations
+from umpteen.ranking.variants import PropensityModel, Variant, scorer_combinations
 
 from .samples import made
 
@@ -29,7 +29,12 @@ def variant(scorers):
 def model():
     variants = tuple(variant(scorers) for scorers in scorer_combinations(RETRIEVER_SPECS))
     return EnsembleModel(
-        variants, KnnConfig(20, 0.05), KnnConfig(), Propensity(0.5, 1.5, 90), "best-3", "9 queries"
+        variants,
+        KnnConfig(20, 0.05),
+        KnnConfig(),
+        PropensityModel(0.5, 1.5, 90),
+        "best-3",
+        "9 queries",
     )
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from umpteen.data.formats.table_options import TableOptions
     from umpteen.plan import Machine, Plan
 
-DEFAULT_PRESET = "unidec-frugal"
 USUAL = {"tokens": 12.0, "positives": 5.0}
 """Of texts that are not there yet."""
 
@@ -127,6 +126,7 @@ def _settings_and_numbers(
     given: dict[str, Any],
 ) -> tuple[RunConfig, dict[str, Any]]:
     """Return the settings, and the numbers of the data where the command does not give them."""
+    from umpteen.config.loading import DEFAULT_PRESET
     from umpteen.config.settings import from_mapping, read_preset, with_overrides
 
     if data is None:

@@ -1,4 +1,4 @@
-"""Settings of a run, as frozen dataclasses; accepted values are in ``config_rules``.
+"""Settings of a run, as frozen dataclasses; accepted values are in ``checks``.
 
 Only ``training/``, ``study/`` and ``cli/`` use config objects; other code takes plain arguments.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 from umpteen.config.checks import broken_rules
 from umpteen.errors import ConfigError
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
 FRUGAL = ("bag", "convolution", "inception")
-INSTALLED_ENCODERS = Table("umpteen.encoders", {})
+INSTALLED_ENCODERS = Registry("umpteen.encoders", {})
 """Encoders of other packages, which like the frugal ones get a table of token vectors."""
 """Encoders that come with the package: a tokenizer, a token table and few weights."""
 

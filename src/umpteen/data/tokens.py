@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.arrays_on_disk import ArrayWriter, open_array
-from umpteen.data.text_beginnings import MIN_CHARACTERS, beginning, cut_length
+from umpteen.data.text_truncation import MIN_CHARACTERS, beginning, cut_length
 from umpteen.errors import ConfigError, DataError
 from umpteen.files import atomic_folder, read_json, write_json
 from umpteen.types import Ragged

@@ -22,16 +22,16 @@ from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.errors import ConfigError
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
-from umpteen.training.bank import BankLoss
+from umpteen.training.bank_loss import BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker, fits_device
+from umpteen.training.data_parallel import refresh_on_ranks
 from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.factories import build_encoder, build_losses, build_model, in_chunks
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.host_table import HostTable
 from umpteen.training.loop import Loop
 from umpteen.training.mixup import KINDS, Mixing
-from umpteen.training.on_ranks import refresh_on_ranks
 from umpteen.training.optim import Optimizers
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts

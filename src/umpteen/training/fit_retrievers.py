@@ -25,8 +25,7 @@ from umpteen.ranking.retriever_specs import retrievers_of
 from umpteen.ranking.retrievers.base import FitContext, Retriever
 from umpteen.ranking.storage import StoredEnsemble, index_examples
 from umpteen.ranking.trained_examples import TextSnippets, TrainedExamples, digest_texts, ones_like
-from umpteen.ranking.variants import Propensity as LabelPropensity
-from umpteen.ranking.variants import Variant, scorer_combinations
+from umpteen.ranking.variants import PropensityModel, Variant, scorer_combinations
 from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_time import LEARNING_SHARE, FitTime, readable_rows
@@ -201,7 +200,7 @@ def _prior_model(
         tuple(variants),
         KnnConfig(),
         KnnConfig(),
-        LabelPropensity(about.a, about.b, len(train)),
+        PropensityModel(about.a, about.b, len(train)),
         folder.model("best").name,
         f"{UNFITTED}: there are too few texts, so it has prior weights",
         -np.inf,

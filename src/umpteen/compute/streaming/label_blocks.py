@@ -30,7 +30,7 @@ from torch import Tensor
 
 from umpteen.compute.distributed.sharding import Shards, all_here
 from umpteen.compute.streaming import label_fp8
-from umpteen.compute.streaming.label_closed import ClosedStream, closed_functions
+from umpteen.compute.streaming.explicit_gradients import ExplicitGradients, summary_functions
 from umpteen.compute.streaming.label_passes import LabelPasses
 from umpteen.compute.streaming.label_products import (
     ApplyBlock,
@@ -204,8 +204,10 @@ def _prepare(
     queries = label_fp8.evened(queries) if eight else queries
     given = objective, reduction, queries, shards, positives, ignored, forward, factors
     if summary is not None:
-        functions = closed_functions(summary.function, queries.device, dtype)
-        stream: LabelPasses = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
+        functions = summary_functions(summary.function, queries.device, dtype)
+        stream: LabelPasses = ExplicitGradients(
+            *given, summary=summary, functions=functions, fp8=eight
+        )
         # The block's labels: their gradient, where it is asked for, and the cast ones.
         copies, label_copies = functions.copies, 1 if labels.dtype == factors else 2
     else:

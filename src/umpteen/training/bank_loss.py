@@ -20,8 +20,8 @@ from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
 from umpteen.training.batch import Batch, join
+from umpteen.training.data_parallel import gathered_queries, some_texts, used_heads
 from umpteen.training.embedding_bank import EmbeddingBank
-from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.step import Losses, classifier_loss, dual_share
 from umpteen.types import Ragged

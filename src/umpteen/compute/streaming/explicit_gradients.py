@@ -104,7 +104,7 @@ class SoftplusSum:
 PLAIN: dict[str, SummaryFunctions] = {"logsumexp": LogSumExp(), "softplus": SoftplusSum()}
 
 
-def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
+def summary_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
     """Return what computes a summary there, by its name in ``types.ScoreSummary``."""
     if name not in PLAIN:
         raise UmpteenError(
@@ -118,7 +118,7 @@ def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> Sum
     return PLAIN[name]
 
 
-class ClosedStream(LabelPasses):
+class ExplicitGradients(LabelPasses):
     """A loss from queries to labels by an objective with a named summary."""
 
     def __init__(
