@@ -98,7 +98,7 @@ def test_a_newly_fitted_ensemble_is_picked_up(run, tmp_path):
 def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     run, monkeypatch, caplog
 ):
-    load, failing = models_module.load_version, True
+    load, failing = models_module.load_served_model, True
 
     def sometimes(*given):
         if failing:
@@ -111,7 +111,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     async def play():
         nonlocal failing
         engine = started(run)
-        monkeypatch.setattr(models_module, "load_version", sometimes)
+        monkeypatch.setattr(models_module, "load_served_model", sometimes)
         monkeypatch.setattr(models_module, "RETRY_SECONDS", math.inf)
         await engine.start()
         old = engine.version
@@ -135,7 +135,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
 
 
 def test_a_load_that_failed_is_tried_again_without_another_change(run, monkeypatch):
-    load, failures = models_module.load_version, iter([True, True, False])
+    load, failures = models_module.load_served_model, iter([True, True, False])
 
     def sometimes(*given):
         if next(failures, False):
@@ -144,7 +144,7 @@ def test_a_load_that_failed_is_tried_again_without_another_change(run, monkeypat
 
     async def play():
         engine = started(run)
-        monkeypatch.setattr(models_module, "load_version", sometimes)
+        monkeypatch.setattr(models_module, "load_served_model", sometimes)
         monkeypatch.setattr(models_module, "RETRY_SECONDS", 0.0)
         await engine.start()
         old = engine.version

@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_written_to_is_read_and_not_changed(run):
     store = open_store(run)
     store.retire_labels(["L1"])
     store.close()  # no side files are left
-    assert sorted(p.name for p in run.glob("changes*")) == [FILE_NAME, REVISION_NAME]
+    assert sorted(p.name for p in run.glob("changes*")) == [REVISION_NAME, FILE_NAME]
     with not_allowed(run):
         reader = open_store(run)
         assert reader.state().retired_ids == ["L1"]

@@ -6,7 +6,7 @@ be resumed without the other run:
 from/origin.json    the other run, and the schedule of its own training
 from/known.npy      the row of each label in the other run, -1 for a new label
 from/ensemble.json  the weights of its ensemble
-from/...            its changes and the texts it held out, see ``carried_changes``
+from/...            its changes and the texts it held out, see ``previous_changes``
 """
 
 from __future__ import annotations
