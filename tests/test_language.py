@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -43,10 +44,17 @@ def files():
     yield ROOT / "README.md"
 
 
+@cache
+def contents():
+    return [(path, path.read_text("utf-8")) for path in files()]
+
+
 def hits(pattern):
     found = []
-    for path in files():
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for path, text in contents():
+        if not re.search(pattern, text):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
             match = re.search(pattern, line)
             if match:
                 found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]!r} in {line.strip()}")

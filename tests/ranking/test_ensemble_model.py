@@ -1,6 +1,7 @@
 """The file of the fitted ensemble, and the choice of a variant by what it leaves out."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -103,3 +104,9 @@ def test_other_files_are_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(RunError, match=r"ensemble\.json"):
         EnsembleModel.load(path)
+
+
+def test_a_model_without_validation_metrics_has_prior_weights(model):
+    prior = replace(model.variants[0], validation={})
+    assert model.is_fitted
+    assert not replace(model, variants=(prior, *model.variants[1:])).is_fitted

@@ -43,9 +43,14 @@ class EnsembleModel:
     model: str
     """Name of the model folder it was fitted for."""
     fitted_on: str
-    """What the validation queries were, in words."""
+    """What the validation queries were, for people; see ``is_fitted``."""
     similarity_floor: float = -math.inf
     """Similarity of the nearest example below which an example is not similar."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether weights were fitted to validation queries; otherwise they are prior weights."""
+        return bool(self.variants[0].validation)
 
     @property
     def n_train(self) -> int:
