@@ -24,7 +24,7 @@ from umpteen.cli._options import (
     without_option,
     write_records,
 )
-from umpteen.cli._table_options import input_options
+from umpteen.cli._table_options import input_options, rows_format_option
 
 if TYPE_CHECKING:
     from umpteen.data.formats.row_batches import RowReader
@@ -74,12 +74,7 @@ PROGRESS_SECONDS = 5.0
 @budget_option
 @backend_option
 @device_option
-@click.option(
-    "--format",
-    "data_format",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
-    help="The file's format, if it is not recognised.",
-)
+@rows_format_option
 @sentences
 @input_options
 def predict(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from umpteen.cli._options import device_option, log, plural, sentences, write_records
-from umpteen.cli._table_options import input_options
+from umpteen.cli._table_options import input_options, rows_format_option
 from umpteen.cli.predict import open_texts
 
 if TYPE_CHECKING:
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 @click.option("-n", default=20, show_default=True, type=click.IntRange(1), help="How many texts.")
 @click.option("--out", metavar="FILE", help="Write to this file instead of standard output.")
 @device_option
-@click.option(
-    "--format",
-    "data_format",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
-    help="The file's format, if it is not recognised.",
-)
+@rows_format_option
 @sentences
 @input_options
 def suggest(

@@ -77,22 +77,6 @@ class Objective(Protocol):
         """
 
 
-class LooksAhead(Protocol):
-    """An objective that goes over all blocks first; ``merge`` and ``loss`` as in ``Objective``."""
-
-    def prepare(self, over_blocks: OverBlocks, positives: Positives, n_rows: int) -> Tensor | None:
-        """Compute what the first pass needs beforehand, (B, M), a constant for the gradient.
-
-        None for nothing.
-
-        Each call of ``over_blocks`` is a pass over all candidates, which may mean to compute their
-        scores again: few passes with much in each.
-        """
-
-    def row_stats(self, scores: Tensor, positives: Positives, prepared: Tensor) -> Tensor:
-        """Summarise one block, knowing what ``prepare`` returned."""
-
-
 def block_loss(
     objective: Objective | Any, reduction: Reduction, scores: Tensor, positives: Positives
 ) -> Tensor:
