@@ -65,7 +65,8 @@ COVERED = {
     "index/test_faiss_index.py": "index/faiss_kinds",
     "index/test_ivfpq.py": "index/ivfpq_files index/mapped_rows",
     "index/test_two_pass.py": "index/groups",
-    "model/test_frugal.py": "model/frugal/bag model/frugal/convolution model/frugal/tables",
+    "model/test_frugal.py": """
+        model/frugal/bag model/frugal/base model/frugal/convolution model/frugal/tables""",
     "model/test_inception.py": "model/frugal/inception",
     "model/test_model.py": "model/vectors",
     "model/test_packed.py": "model/packed_forward model/packed_layout",

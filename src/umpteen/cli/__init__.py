@@ -36,6 +36,14 @@ COMMANDS = {
     "train": "Train a model.",
 }
 """Name to summary; a command is in the module of its name."""
+SECTIONS = {
+    "Train and predict": ("data", "train", "evaluate", "predict", "demo", "start"),
+    "Change a model without training": ("labels", "examples", "suggest", "repair"),
+    "Serve": ("serve", "models", "keys", "backup", "restore"),
+    "Improve and export": ("rerank", "fit-ensemble", "judge", "index", "export"),
+    "Measure and compare": ("report", "score", "study", "plan", "presets"),
+}
+"""The order in which ``umpteen --help`` lists the commands."""
 
 
 class LazyGroup(click.Group):
@@ -54,9 +62,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        """List the commands by section, without importing them."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<12}", COMMANDS[name]) for name in names])
 
 
 @click.group(cls=LazyGroup)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from umpteen.types import Positives
 
@@ -145,6 +146,12 @@ def logsumexp(scores: Tensor, dim: int) -> Tensor:
     empty = torch.isneginf(scores).all(dim=dim, keepdim=True)
     finite = torch.logsumexp(scores.masked_fill(empty, 0.0), dim=dim)
     return finite.masked_fill(empty.squeeze(dim), float("-inf"))
+
+
+def highest_scores(scores: Tensor, n: int) -> Tensor:
+    """Return the n highest scores of each row, (B, n), with -inf where a row has fewer."""
+    found = scores.topk(min(n, scores.shape[1]), dim=1).values
+    return pad(found, (0, n - found.shape[1]), value=float("-inf"))
 
 
 def sum_by_row(values: Tensor, rows: Tensor, n_rows: int) -> Tensor:
