@@ -168,8 +168,8 @@ class PoolConfig:
     """With scopes ``all`` and ``bank``: memory of a block of scores in MiB; 0 for 512 on a CPU and
     1,536 on a GPU."""
     scores: str = "auto"
-    """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``,
-    ``fp8`` (from queries to labels; coarser), ``auto``: as ``train.precision``."""
+    """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``, or
+    ``auto``: as ``train.precision``."""
 
 
 @dataclass(frozen=True)

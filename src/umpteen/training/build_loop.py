@@ -11,7 +11,6 @@ import torch
 
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.compute.precision import require_eight_bits
-from umpteen.config.checks import get
 from umpteen.config.schema import RunConfig
 from umpteen.data.augment.gandalf import strongest_neighbours
 from umpteen.data.augment.graph import GraphOptions
@@ -103,9 +102,8 @@ def build_loop(
 ) -> Loop:
     """Return the training loop at its beginning."""
     s = settings
-    for key in ("pool.scores", "batches.search"):
-        if get(s, key) in ("fp8", "float8"):
-            require_eight_bits(next(model.parameters()).device, f"{key}={get(s, key)}")
+    if s.batches.search == "float8":
+        require_eight_bits(next(model.parameters()).device, "batches.search=float8")
     if s.train.frozen:
         freeze_(model)
     targets = data.train.filtered_targets()
