@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ RETIRED = {
     r"(?<!at_)\b(most|least)_(?!gained|missed|frequent)[a-z]|\b(MOST|LEAST)_[A-Z]": "max_, min_",
     r"\bpace\b|\bmeasure_pace\b": "throughput",
     r"\bstand_in|\bfirst_vectors\b|\bboth_ways\b|\bnew_loop\b|\brow_codes\b": "see the glossary",
+    r"\bwitness\b|\bcarried_changes\b": "revision file, previous_changes",
     r"\btrain\.graphs\b|\breplays\b|--tune\b": "(removed)",
 }
 """Retired words, and what to use instead."""
@@ -42,10 +44,17 @@ def files():
     yield ROOT / "README.md"
 
 
+@cache
+def contents():
+    return [(path, path.read_text("utf-8")) for path in files()]
+
+
 def hits(pattern):
     found = []
-    for path in files():
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for path, text in contents():
+        if not re.search(pattern, text):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
             match = re.search(pattern, line)
             if match:
                 found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]!r} in {line.strip()}")
@@ -84,3 +93,25 @@ def test_docstrings_start_with_a_verb_in_the_imperative():
             if text.split(" ")[0] in NOT_VERBS and not is_property:
                 wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text.splitlines()[0]}")
     assert not wrong, "\n".join(wrong)
+
+
+def sentences(text):
+    """Yield the sentences of a page; code and headings left out, cells and items by themselves."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "X", text))
+    text = re.sub(r"^#.*$|^ *(?:[-*]|\d+\.) |(?<!\\)\|", "\n\n", text, flags=re.MULTILINE)
+    for paragraph in re.split(r"\n\s*\n", text):
+        yield from re.split(r"(?<=[.!?:;])\s+(?=[A-Z(])", " ".join(paragraph.split()))
+
+
+def test_sentences_of_the_guide_are_short():
+    """About 25 words are the aim; a list of names may have some more."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").rglob("*.md"))]
+    long = [
+        f"{page.relative_to(ROOT)}: {len(each.split())} words: {each}"
+        for page in pages
+        for each in sentences(page.read_text("utf-8"))
+        if len(each.split()) > 30
+    ]
+    assert not long, "\n".join(long)
+    assert len(list(sentences("One. Two\nlines: Three; Four `a. B` | five\n# no\n- six"))) == 6

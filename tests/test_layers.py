@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import sys
 from pathlib import Path
 
@@ -154,6 +155,15 @@ def test_every_part_has_a_layer():
     parts = {part_of(module_of(path)) for path in FILES} - {""}
     assert parts == set().union(*LAYERS)
     assert sum(map(len, LAYERS)) == len(parts)
+
+
+def test_the_contributing_page_has_these_layers():
+    page = (ROOT.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    rows = [row.split("|") for row in page.splitlines() if re.match(r"\| [1-9] \|", row)]
+    documented = [set() for _ in LAYERS]
+    for _, number, names, *_ in rows:
+        documented[int(number) - 1] |= set(re.findall(r"`(\w+)`", names))
+    assert documented == [layer - {"__main__"} for layer in LAYERS]
 
 
 def test_no_modules_import_each_other_in_a_circle():

@@ -15,7 +15,7 @@ COVERED = {
     "compute/kernels/test_fused_norm.py": "compute/kernels/random_bits",
     "compute/optim/test_row_update.py": "compute/kernels/row_kernel",
     "compute/streaming/test_label_blocks.py": """
-        compute/streaming/label_closed compute/streaming/label_passes
+        compute/streaming/explicit_gradients compute/streaming/label_passes
         compute/streaming/label_products compute/streaming/label_stream""",
     "compute/test_text_mean.py": "compute/kernels/text_sum",
     "config/test_config.py": "config/checks config/loading config/schema config/settings",
@@ -65,10 +65,11 @@ COVERED = {
     "index/test_faiss_index.py": "index/faiss_kinds",
     "index/test_ivfpq.py": "index/ivfpq_files index/mapped_rows",
     "index/test_two_pass.py": "index/groups",
-    "model/test_frugal.py": "model/frugal/bag model/frugal/convolution model/frugal/tables",
+    "model/test_frugal.py": """
+        model/frugal/bag model/frugal/base model/frugal/convolution model/frugal/tables""",
     "model/test_inception.py": "model/frugal/inception",
     "model/test_model.py": "model/vectors",
-    "model/test_packed.py": "model/packed_forward model/packed_layout model/tail",
+    "model/test_packed.py": "model/packed_forward model/packed_layout",
     "model/test_token_vectors.py": "model/frugal/token_vectors",
     "model/test_transformer.py": "model/pretrained",
     "plan/test_estimates.py": """
@@ -99,16 +100,16 @@ COVERED = {
     "serving/test_app.py": """
         serving/errors serving/routes_about serving/routes_changes serving/routes_examples
         serving/routes_labels serving/routes_predict serving/routes_report
-        serving/routes_suggest serving/wire""",
-    "serving/test_engine.py": "serving/answering serving/neighbours serving/versions",
-    "serving/test_guard.py": "serving/access serving/connections",
+        serving/routes_suggest serving/schemas""",
+    "serving/test_engine.py": "serving/answering serving/neighbours serving/served_model",
+    "serving/test_middleware.py": "serving/access serving/connections",
     "serving/test_models.py": "cli/models serving/routes_models",
     "serving/test_process.py": "cli/serve serving/costs serving/options serving/run",
     "store/test_change_store.py": """
         store/connections store/poll store/reader store/reading store/state store/writer
         store/writing""",
-    "store/test_damage.py": "store/repair store/schema store/witness",
-    "study/test_running.py": "study/outcomes study/results study/sources study/values",
+    "store/test_damage.py": "store/repair store/schema store/revision_file",
+    "study/test_running.py": "study/outcomes study/results study/sources study/toml_values",
     "test_arrow_predictions.py": "prediction_records",
     "test_evaluation.py": "head_names",
     "test_hub.py": "model_card",
@@ -119,7 +120,7 @@ COVERED = {
     "test_predictor.py": "display errors escape label_indexes ranking/queries ranking/ranker types",
     "test_predictor_pickle.py": "run_files",
     "test_sklearn.py": "sklearn/classifier sklearn/scorers sklearn/targets",
-    "training/test_bank.py": "training/embedding_bank",
+    "training/test_bank_loss.py": "training/embedding_bank",
     "training/test_devices.py": "training/build_loop",
     "training/test_checkpoint.py": "training/checkpoint_shards training/checkpoint_tensors",
     "training/test_fit_ensemble.py": """
@@ -130,10 +131,10 @@ COVERED = {
     "training/test_run.py": """
         training/factories training/initial_files training/interrupts training/lock
         training/selection""",
-    "training/test_run_on_ranks.py": "training/on_ranks training/pool_on_ranks",
+    "training/test_run_on_ranks.py": "training/data_parallel training/pool_on_ranks",
     "training/test_stages.py": "training/frozen",
     "training/test_start.py": "cli/start ranking/start_ensemble training/self_training",
-    "training/test_warm_start.py": "training/carried_changes training/warm_settings",
+    "training/test_warm_start.py": "training/previous_changes training/warm_settings",
 }
 """Test files, each with the modules it covers beside the one of its name."""
 

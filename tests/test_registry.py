@@ -20,7 +20,7 @@ from umpteen.metrics import METRICS, parse
 from umpteen.model import ENCODERS
 from umpteen.objectives import OBJECTIVES
 from umpteen.ranking import RETRIEVERS
-from umpteen.registry import Table, resolve
+from umpteen.registry import Registry, resolve
 
 ROOT = Path(__file__).parents[1]
 SCRATCH = ROOT / "tests" / "scratch_package"
@@ -142,13 +142,13 @@ def test_a_nested_name_is_found():
 
 
 def test_a_table_is_read_as_a_mapping():
-    table = Table("umpteen.nothing", {"a": "x:y"})
+    table = Registry("umpteen.nothing", {"a": "x:y"})
     assert dict(table) == {"a": "x:y"}
     assert table.get("b") is None
 
 
 def test_a_row_is_added_in_this_process():
-    table = Table("umpteen.nothing", {"a": "x:y"})
+    table = Registry("umpteen.nothing", {"a": "x:y"})
     table.add("b", "x:z")
     table.add("b", "x:z")
     assert dict(table) == {"a": "x:y", "b": "x:z"}

@@ -39,7 +39,9 @@ def test_help_imports_nothing_heavy(arguments):
 
 
 def test_help_lists_every_command():
-    from umpteen.cli import COMMANDS
+    from umpteen.cli import COMMANDS, SECTIONS
+
+    assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)
 
     done = subprocess.run(
         [sys.executable, "-c", CALL, "--help"], capture_output=True, text=True, check=True

@@ -4,8 +4,8 @@
 
 bce, decoupled softmax and softmax over 1,305,265 label vectors of 768, batch 512, forward and
 backward, and with a step of plain descent on the vectors: with the whole (B, L) score matrix,
-streamed as for any objective, with explicit gradients (with and without kernels), updated in place,
-with scores in fp8; and the products alone.
+streamed as for any objective, with explicit gradients (with and without kernels), updated in place;
+and the products alone.
 
 ``--scale 0.001`` shrinks labels and batch alike, to try it on a CPU. Weights are random: only time
 and memory are measured. Medians of steps queued one behind the other, by the device's clock, and
@@ -57,7 +57,7 @@ def products_alone(queries, labels, block: int, *, scores: int) -> None:
 
 def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, block: int | None):
     """(objective, code, step) of every way to do a step over label vectors."""
-    from umpteen.compute.streaming import label_closed
+    from umpteen.compute.streaming import explicit_gradients
     from umpteen.compute.streaming.label_blocks import streamed_loss, streamed_update
     from umpteen.compute.streaming.label_products import descend
     from umpteen.objectives import OBJECTIVES, REDUCTIONS
@@ -90,12 +90,12 @@ def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, 
         streamed_update(objective, reduction, *given, block_size=block, **options).backward()
 
     def without_kernels(step, objective, reduction) -> None:
-        kept = label_closed.USE_KERNELS
-        label_closed.USE_KERNELS = False
+        kept = explicit_gradients.USE_KERNELS
+        explicit_gradients.USE_KERNELS = False
         try:
             step(objective, reduction)
         finally:
-            label_closed.USE_KERNELS = kept
+            explicit_gradients.USE_KERNELS = kept
 
     def plain(objective, reduction, *, update: bool) -> None:
         labels.grad = queries.grad = None
@@ -123,7 +123,6 @@ def classifier_steps(device: torch.device, n_labels: int, batch: int, dim: int, 
         yield f"{name} + SGD", "whole scores", partial(plain, *pair, update=True)
         yield f"{name} + SGD", "in place, no kernels", partial(without_kernels, in_place, *pair)
         yield f"{name} + SGD", "in place", partial(in_place, *pair)
-        yield f"{name} + SGD", "in place, fp8 scores", partial(in_place, *pair, precision="fp8")
     bce = (
         resolve(OBJECTIVES, "bce", kind="objective")(),
         resolve(REDUCTIONS, "pal", kind="reduction"),

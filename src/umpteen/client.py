@@ -7,7 +7,6 @@ import json
 import ssl
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -226,12 +225,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _once(self, method: str, path: str, body: Any) -> tuple[int, Any, bytes]:

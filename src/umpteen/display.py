@@ -59,13 +59,13 @@ def html_table(
         >>> html_table(["id"], [["<b>"]])
         '<table><thead><tr><th>id</th></tr></thead><tbody><tr><td style="text-align:left">&lt;b&gt;</td></tr></tbody></table>'
     """  # noqa: E501
-    head = Markup("").join(Markup("<th>{}</th>").format(_clean(text)) for text in headers)
+    head = Markup("").join(Markup("<th>{}</th>").format(escape(text)) for text in headers)
     body = Markup("").join(
         Markup("<tr>{}</tr>").format(Markup("").join(_cell(cell, number) for cell in row))
         for row in rows
     )
-    above = Markup("<caption>{}</caption>").format(_clean(caption)) if caption else Markup("")
-    below = Markup("<p>{}</p>").format(_clean(more)) if more else Markup("")
+    above = Markup("<caption>{}</caption>").format(escape(caption)) if caption else Markup("")
+    below = Markup("<p>{}</p>").format(escape(more)) if more else Markup("")
     table = Markup("<table>{}<thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
     return str(table.format(above, head, body, below))
 
@@ -73,11 +73,19 @@ def html_table(
 def _cell(value: Cell, number: str) -> Markup:
     side = "right" if isinstance(value, int | float) else "left"
     text = format(value, number) if isinstance(value, float) else value
-    shown = "" if text is None else _clean(text)
+    shown = "" if text is None else escape(text)
     return Markup('<td style="text-align:{}">{}</td>').format(side, shown)
 
 
-def _clean(text: object) -> Markup:
+def escape(text: object) -> Markup:
+    """Escape a text for HTML; characters that HTML cannot hold become U+FFFD.
+
+    Example:
+        >>> str(escape("<b> & c"))
+        '&lt;b&gt; &amp; c'
+    """
+    if isinstance(text, Markup):
+        return text
     return markupsafe.escape(_FORBIDDEN.sub("\ufffd", str(text)))
 
 
@@ -97,5 +105,5 @@ def html_progress(share: float, caption: str, lines: Sequence[str]) -> str:
         '<div><progress value="0.500" max="1"></progress> epoch 1/2</div><pre>a &lt; b</pre>'
     """
     bar = Markup('<progress value="{}" max="1"></progress>').format(f"{share:.3f}")
-    shown = Markup("<div>{} {}</div>").format(bar, _clean(caption)) if caption else Markup("")
-    return str(shown + Markup("<pre>{}</pre>").format(_clean("\n".join(lines))))
+    shown = Markup("<div>{} {}</div>").format(bar, escape(caption)) if caption else Markup("")
+    return str(shown + Markup("<pre>{}</pre>").format(escape("\n".join(lines))))

@@ -94,3 +94,8 @@ class RankLost(UmpteenError):
 
 class MissingExtra(UmpteenError):
     """An optional package is needed and not installed; the message has the pip line."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of another library's message, to be quoted in a sentence."""
+    return str(error).strip().split("\n")[0].rstrip(".")

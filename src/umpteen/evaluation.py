@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
+from umpteen.data.as_dataset import as_dataset
 from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import TokenStore
-from umpteen.data.values import as_dataset
 from umpteen.display import Cell, counted, html_table
 from umpteen.errors import ConfigError, DataError
 from umpteen.extras import require

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from umpteen.errors import ConfigError
+from umpteen.errors import ConfigError, first_line
 from umpteen.extras import require
 from umpteen.files import atomic_folder
 from umpteen.model_card import model_card
@@ -60,7 +60,7 @@ def push(run: str | Path, repository: str, **options: Any) -> str:
     try:
         return str(_mixin()(Path(run), repository).push_to_hub(repository, **options))
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
-        raise ConfigError(f"{repository!r} could not be pushed: {_first_line(error)}") from error
+        raise ConfigError(f"{repository!r} could not be pushed: {first_line(error)}") from error
 
 
 def download(name: str, **options: Any) -> Path:
@@ -81,7 +81,7 @@ def download(name: str, **options: Any) -> Path:
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
         raise ConfigError(
             f"{name!r} is neither a folder nor a model on the hub that can be reached: "
-            f"{_first_line(error)}"
+            f"{first_line(error)}"
         ) from error
 
 
@@ -113,7 +113,3 @@ def _mixin() -> Any:
             return cls(Path(found), model_id)
 
     return HubRun
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

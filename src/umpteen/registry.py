@@ -21,7 +21,7 @@ TRUST_VARIABLE = "UMPTEEN_TRUST_CODE"
 """Set to 1, files of a run and of an encoder may name code; ``umpteen --trust-code`` sets it."""
 
 
-class Table(Mapping[str, str]):
+class Registry(Mapping[str, str]):
     """Rows of umpteen, followed by the rows of installed packages, which are read when needed.
 
     Args:

@@ -210,3 +210,8 @@ class TopK:
 
     def _repr_html_(self) -> str:
         return short_repr(self) if self.labels is None else to_html(self)
+
+
+def offsets_of(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where parts of these lengths start, and where the last one ends, (N + 1,)."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -31,6 +31,21 @@ def test_a_study_prints_its_table_and_draws(umpteen_command, file, tiny_data_fol
     assert umpteen_command(*words, "--list").stdout == "tiny--unidec-frugal--plain--seed17\n"
 
 
+def test_switches_are_compared_in_pairs(umpteen_command, file, tiny_data_folder, tmp_path):
+    file.write_text(file.read_text() + '[switches.flat]\nsettings = ["loss.dual_share=0.7"]\n')
+    out = tmp_path / "out"
+    words = ("study", file, "--out", out, "--path", f"tiny={tiny_data_folder}", "--device", "cpu",
+             "--against", "plain")  # fmt: skip
+    done = umpteen_command(*words)
+    assert done.exit_code == 0, done.stderr
+    head, _, row = done.stdout.splitlines()[-3:]
+    assert head.startswith("| data | preset | switch | against | head | P@1 |")
+    assert row.startswith("| tiny | unidec-frugal | flat | plain |")
+    found = json.loads(umpteen_command(*words, "--draw", "--json").stdout)
+    assert {each["switch"] for each in found["differences"]} == {"flat"}
+    assert found["differences"] == json.loads((out / "paired.json").read_text())
+
+
 def test_failures_end_with_1_after_the_table(umpteen_command, file, tiny_data_folder, tmp_path):
     file.write_text(file.read_text() + '[switches.bad]\nsettings = ["loss.dual=nothing"]\n')
     result = umpteen_command("study", file, "--out", tmp_path / "out", "--path",

@@ -29,12 +29,12 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
 
 
 def test_eight_bits_are_refused_on_a_gpu_without_them_alone(monkeypatch):
-    require_eight_bits(CPU, "pool.scores=fp8")
+    require_eight_bits(CPU, "batches.search=float8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    require_eight_bits(GPU, "pool.scores=fp8")
+    require_eight_bits(GPU, "batches.search=float8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    with pytest.raises(ConfigError, match=r"pool.scores=fp8: .* capability is 8.0, it takes 8.9"):
-        require_eight_bits(GPU, "pool.scores=fp8")
+    with pytest.raises(ConfigError, match=r"search=float8: .* capability is 8.0, it takes 8.9"):
+        require_eight_bits(GPU, "batches.search=float8")
 
 
 def test_a_gpu_that_is_there_is_taken(monkeypatch):

@@ -102,7 +102,7 @@ def test_whole_numbers_serve_as_fractions_and_lists_as_tuples():
             "model.heads must be dual, for pool.scope bank",
         ),
         ({"pool": {"max_labels": 5, "min_labels": 6}}, "pool.min_labels must be at most"),
-        ({"pool": {"scores": "fp8"}}, "pool.scores must be auto unless pool.scope is all or bank"),
+        ({"pool": {"scores": "bf16"}}, "pool.scores must be auto unless pool.scope is all or bank"),
         (
             {"model": {"label_init": "odds"}},
             "model.label_init must be text, zeros or random unless",

@@ -60,8 +60,8 @@ def test_labels_that_only_test_has_are_named():
 def test_a_label_on_most_rows_is_named():
     labels = [[*row, "all"] if i % 4 else row for i, row in enumerate(LABELS)]
     assert warnings(labels=labels) == [
-        "train: label 'all' is on 75% of the rows; every prediction will have it, and it raises "
-        "the metrics"
+        "train: label 'all' is on 75% of the rows; it is right for most texts and raises the "
+        "metrics"
     ]
 
 

@@ -15,7 +15,7 @@ FAULTS = {
         "serving/test_changes_under_load.py::test_every_prediction_is_consistent_with_one_revision",
     ],
     "changes need no token where reading does": [
-        "serving/test_guard.py::test_a_read_token_alone_switches_changes_off",
+        "serving/test_middleware.py::test_a_read_token_alone_switches_changes_off",
     ],
     "a run folder names code that is run": [
         "hostile/test_foreign_run.py::test_loading_a_run_imports_no_code_that_it_names",

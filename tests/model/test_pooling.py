@@ -1,6 +1,6 @@
 import torch
 
-from umpteen.model.tail import POOLINGS
+from umpteen.model.pooling import POOLINGS
 
 
 def test_mean_counts_real_tokens_alone():

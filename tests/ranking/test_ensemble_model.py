@@ -1,6 +1,7 @@
 """The file of the fitted ensemble, and the choice of a variant by what it leaves out."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from umpteen.errors import ConfigError, RunError
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
 from umpteen.ranking.prior import prior_calibration, prior_weights
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, retrievers_of
-from umpteen.ranking.variants import Propensity, Variant, scorer_combinations
+from umpteen.ranking.variants import PropensityModel, Variant, scorer_combinations
 
 from .samples import made
 
@@ -29,7 +30,12 @@ def variant(scorers):
 def model():
     variants = tuple(variant(scorers) for scorers in scorer_combinations(RETRIEVER_SPECS))
     return EnsembleModel(
-        variants, KnnConfig(20, 0.05), KnnConfig(), Propensity(0.5, 1.5, 90), "best-3", "9 queries"
+        variants,
+        KnnConfig(20, 0.05),
+        KnnConfig(),
+        PropensityModel(0.5, 1.5, 90),
+        "best-3",
+        "9 queries",
     )
 
 
@@ -98,3 +104,9 @@ def test_other_files_are_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(RunError, match=r"ensemble\.json"):
         EnsembleModel.load(path)
+
+
+def test_a_model_without_validation_metrics_has_prior_weights(model):
+    prior = replace(model.variants[0], validation={})
+    assert model.is_fitted
+    assert not replace(model, variants=(prior, *model.variants[1:])).is_fitted

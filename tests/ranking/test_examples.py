@@ -14,7 +14,7 @@ from umpteen.ranking.examples import Examples, vote_weights
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.trained_examples import TrainedExamples, digest_texts
 from umpteen.store.chunks import ChunkedList
-from umpteen.store.state import Examples as StoredExamples
+from umpteen.store.state import StoredExamples
 from umpteen.types import TopK
 
 WIDTH, N_TERMS, N_LABELS = 6, 30, 13

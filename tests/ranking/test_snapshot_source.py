@@ -24,7 +24,7 @@ from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.snapshot_source import SnapshotSource
 from umpteen.ranking.trained_examples import TrainedExamples, digest_texts
 from umpteen.store import ChangeStore, NewLabel
-from umpteen.store.state import Examples as StoredExamples
+from umpteen.store.state import StoredExamples
 from umpteen.store.vector_cache import VectorCache
 
 DIM = 4

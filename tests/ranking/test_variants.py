@@ -21,7 +21,7 @@ from umpteen.ranking.variant_fitting import (
 )
 from umpteen.ranking.variants import (
     VARIANT_METRICS,
-    Propensity,
+    PropensityModel,
     Variant,
     choose_variant,
     relative_quality,
@@ -46,7 +46,7 @@ def validation(n=120, seed=0, counts=COUNTS):
         return values | {f"PSP@{k}": 100 * PropensityPrecision(k).mean(hits) for k in (1, 3, 5)}
 
     return ValidationCandidates(
-        candidates, positive, truth, counts, Propensity(0.55, 1.5, 200), judge
+        candidates, positive, truth, counts, PropensityModel(0.55, 1.5, 200), judge
     )
 
 

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from umpteen.report.elements import escape, table, tag, user_text
+from umpteen.display import escape
+from umpteen.report.elements import table, tag, user_text
 
 
 class Reader(HTMLParser):

@@ -429,3 +429,11 @@ def test_suggestions_have_limits(body, status, client):
     answer = client.post("/v1/suggest", json=body)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
+
+
+def test_the_report_of_the_run_is_served_once_it_is_written(client, run):
+    sentence(client.get("/report"), 404)
+    (run / "report.html").write_text("<p>page")
+    answer = client.get("/report")
+    assert (answer.text, answer.headers["content-type"]) == ("<p>page", "text/html; charset=utf-8")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")

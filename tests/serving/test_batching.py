@@ -17,6 +17,7 @@ class Gate:
     def __init__(self, *, open_=True):
         self.batches = []
         self._open = threading.Event()
+        self.called = threading.Event()
         if open_:
             self._open.set()
 
@@ -27,6 +28,7 @@ class Gate:
         self._open.clear()
 
     def __call__(self, work):
+        self.called.set()
         assert self._open.wait(180)
         self.batches.append(list(work))
         if "bad" in work:
@@ -176,7 +178,7 @@ def test_a_deadline_is_told_and_late_work_is_not_done():
         gate = Gate(open_=False)
         queue = batcher(gate)
         first = asyncio.create_task(one(queue, 1, 4, seconds=180))
-        await asyncio.sleep(0.05)  # it is being answered
+        assert await asyncio.to_thread(gate.called.wait, 180)
         with pytest.raises(DeadlinePassed):
             await one(queue, 2, 1, seconds=0.05)
         third = asyncio.create_task(one(queue, 3, 1, seconds=180))

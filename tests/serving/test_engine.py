@@ -15,11 +15,11 @@ from waiting import PATIENCE
 pytest.importorskip("fastapi")
 
 from umpteen.serving import models as models_module
-from umpteen.serving.answering import Question
+from umpteen.serving.answering import PredictionJob
 from umpteen.serving.engine import Engine
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import Options
-from umpteen.serving.versions import stamp_of
+from umpteen.serving.served_model import stamp_of
 
 
 def started(run):
@@ -86,7 +86,7 @@ def test_a_newly_fitted_ensemble_is_picked_up(run, tmp_path):
         before = engine.version.predictor.heads
         aside.rename(run / "ensemble")
         await until(lambda: engine.version.predictor.ensemble is not None)
-        found = await engine.predict(Question(["red apple"], 1), seconds=PATIENCE)
+        found = await engine.predict(PredictionJob(["red apple"], 1), seconds=PATIENCE)
         await engine.stop()
         return before, found.head
 
@@ -98,7 +98,7 @@ def test_a_newly_fitted_ensemble_is_picked_up(run, tmp_path):
 def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     run, monkeypatch, caplog
 ):
-    load, failing = models_module.load_version, True
+    load, failing = models_module.load_served_model, True
 
     def sometimes(*given):
         if failing:
@@ -111,7 +111,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
     async def play():
         nonlocal failing
         engine = started(run)
-        monkeypatch.setattr(models_module, "load_version", sometimes)
+        monkeypatch.setattr(models_module, "load_served_model", sometimes)
         monkeypatch.setattr(models_module, "RETRY_SECONDS", math.inf)
         await engine.start()
         old = engine.version
@@ -119,7 +119,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
             touch()
             await until(lambda n=n: count_of(engine, "failed") == n)
         kept = engine.version is old
-        answered = await engine.predict(Question(["red apple"], 1), seconds=PATIENCE)
+        answered = await engine.predict(PredictionJob(["red apple"], 1), seconds=PATIENCE)
         failing = False
         touch()
         await until(lambda: count_of(engine, "done") == 1)
@@ -135,7 +135,7 @@ def test_a_load_that_fails_unexpectedly_keeps_the_old_version_and_the_watcher(
 
 
 def test_a_load_that_failed_is_tried_again_without_another_change(run, monkeypatch):
-    load, failures = models_module.load_version, iter([True, True, False])
+    load, failures = models_module.load_served_model, iter([True, True, False])
 
     def sometimes(*given):
         if next(failures, False):
@@ -144,7 +144,7 @@ def test_a_load_that_failed_is_tried_again_without_another_change(run, monkeypat
 
     async def play():
         engine = started(run)
-        monkeypatch.setattr(models_module, "load_version", sometimes)
+        monkeypatch.setattr(models_module, "load_served_model", sometimes)
         monkeypatch.setattr(models_module, "RETRY_SECONDS", 0.0)
         await engine.start()
         old = engine.version

@@ -185,6 +185,38 @@ def test_a_swap_under_load_fails_no_request_in_any_worker(service, folder):
     assert json.loads(done.stdout)["active"] == "a", done.stderr
 
 
+def test_commands_load_activate_roll_back_and_unload(service, folder):
+    running = service(folder / "a", "--runs", str(folder))
+
+    def models(*words):
+        done = CliRunner().invoke(main, ["models", *words, "--url", running.url])
+        return done.exit_code, done.stdout, done.stderr
+
+    def states(found):
+        return {words[0]: words[1] for words in map(str.split, found[1].splitlines()[2:])}
+
+    assert states(models("load", "b")) == {"a": "active", "b": "loaded"}
+    assert states(models("activate", "b", "--carry-changes")) == {"a": "loaded", "b": "active"}
+    assert states(models("rollback")) == {"a": "active", "b": "loaded"}
+    assert states(models("unload", "b"))["a"] == "active"
+    code, said, error = models("unload", "a")
+    assert (code, said) == (1, "")
+    assert "is active" in error
+
+
+def test_the_client_lists_and_changes_labels(service, folder):
+    running = service(folder / "a")
+    with Client(running.url, seconds=PATIENCE) as client:
+        known = client.info()["n_labels"]
+        assert client.add_labels([{"id": "n1", "text": "a new label"}]) == 1
+        assert client.retire_labels(["n1"]) == 1
+        assert client.restore_labels(["n1", "n1"]) == 1
+        found = client.labels("a new label", limit=1)
+        assert [label["id"] for label in found["labels"]] == ["n1"]
+        assert client.info()["n_labels"] == known + 1
+        assert [each["kind"] for each in client.changes(limit=2)] == ["restore", "retire"]
+
+
 def test_models_stay_as_they_are_where_the_shared_folder_is_gone(folder, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -31,7 +31,7 @@ def test_a_backup_holds_the_run_and_its_changes(run, tmp_path):
     copy = tmp_path / "out"
     assert (copy / "models" / "epoch-1" / "weights").read_bytes() == b"w" * 1000
     assert sorted(p.name for p in copy.iterdir()) == [
-        FILE_NAME, "changes.witness", "config.json", "labels.columns", "labels.jsonl", "models"
+        "changes.revision", FILE_NAME, "config.json", "labels.columns", "labels.jsonl", "models"
     ]  # fmt: skip
     assert RunFolder(copy).read_labels()[0].fingerprint == LABELS.fingerprint
     other = open_store(copy)

@@ -15,7 +15,7 @@ from hard_disks import no_room, not_allowed
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, LabelMismatch, NotWritten
 from umpteen.store import ChangeStore, NewLabel, text_digest
-from umpteen.store.change_store import FILE_NAME, WITNESS_NAME
+from umpteen.store.change_store import FILE_NAME, REVISION_NAME
 
 from .helpers import LABELS, facts, make_run, open_store
 
@@ -148,7 +148,7 @@ def test_rows_are_never_given_again(run):
 
 def test_a_store_of_other_labels_is_refused(run, tmp_path):
     open_store(run).retire_labels(["L1"])
-    with pytest.raises(LabelMismatch, match="move the file and changes.witness away"):
+    with pytest.raises(LabelMismatch, match="move the file and changes.revision away"):
         ChangeStore.open(run, LabelSet(["L1"], ["one"]), tolerant=True)
 
 
@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_written_to_is_read_and_not_changed(run):
     store = open_store(run)
     store.retire_labels(["L1"])
     store.close()  # no side files are left
-    assert sorted(p.name for p in run.glob("changes*")) == [FILE_NAME, WITNESS_NAME]
+    assert sorted(p.name for p in run.glob("changes*")) == [REVISION_NAME, FILE_NAME]
     with not_allowed(run):
         reader = open_store(run)
         assert reader.state().retired_ids == ["L1"]

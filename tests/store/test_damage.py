@@ -9,7 +9,7 @@ import pytest
 
 from umpteen.errors import StoreDamaged
 from umpteen.store import DamageKind, NewLabel
-from umpteen.store.change_store import FILE_NAME, WITNESS_NAME
+from umpteen.store.change_store import FILE_NAME, REVISION_NAME
 from umpteen.store.repair import find_damage, repair
 from umpteen.store.schema import Header
 
@@ -138,7 +138,7 @@ def test_an_older_copy_is_noticed(run, tmp_path, in_place):
     assert running.revision == 6
 
 
-def test_an_older_copy_with_its_witness_is_noticed_by_a_running_reader(run, tmp_path):
+def test_an_older_copy_with_its_revision_file_is_noticed_by_a_running_reader(run, tmp_path):
     fill(run)
     old = copy_of(run, tmp_path / "old")
     running = open_store(run, tolerant=True)
@@ -166,7 +166,7 @@ def test_the_store_of_another_history_is_noticed(run, tmp_path):
     put_back(other, run, FILE_NAME)
     refused(run, DamageKind.REPLACED)
     assert facts(running.state()) == before
-    put_back(other, run, WITNESS_NAME)
+    put_back(other, run, REVISION_NAME)
     assert running.state().revision == 9
     assert running.damage is None
 
@@ -318,11 +318,11 @@ def test_foreign_tables_and_triggers_are_not_a_store(run):
     refused(run, DamageKind.UNREADABLE)
 
 
-def test_a_damaged_or_lost_witness_does_no_harm(run):
+def test_a_damaged_or_lost_revision_file_does_no_harm(run):
     kept = fill(run)
-    (run / WITNESS_NAME).write_bytes(b"\0" * 128)
+    (run / REVISION_NAME).write_bytes(b"\0" * 128)
     assert facts(open_store(run).state()) == kept
-    (run / WITNESS_NAME).unlink()
+    (run / REVISION_NAME).unlink()
     assert open_store(run).retire_labels(["L4"]) == 1
     (run / FILE_NAME).unlink()
-    refused(run, DamageKind.MISSING)  # the witness was written again
+    refused(run, DamageKind.MISSING)  # the revision file was written again

@@ -281,11 +281,10 @@ def test_every_preset_trains_and_answers(tiny_data, tmp_path, preset):
         assert (mined >= 0).any() == mines
 
 
-def test_scores_from_eight_bit_factors_are_a_setting(tiny_data, tmp_path):
-    """Sixteen dimensions, which eight-bit products take."""
+def test_the_precision_of_scores_is_a_setting(tiny_data, tmp_path):
     found = {}
     for scope in ("all", "bank"):
-        for kind in ("auto", "bf16", "fp8"):
+        for kind in ("auto", "bf16"):
             run = tmp_path / f"{scope}-{kind}"
             changes = (f"pool.scope={scope}", f"pool.scores={kind}", "model.heads=['dual']")
             fit(
@@ -294,8 +293,6 @@ def test_scores_from_eight_bit_factors_are_a_setting(tiny_data, tmp_path):
                 "encoder.options={dropout=0.0}",
             )  # fmt: skip
             found[scope, kind] = steps(run)[0]["loss"]
-        plain, half, eighth = (found[scope, kind] for kind in ("auto", "bf16", "fp8"))
-        assert len({plain, half, eighth}) == 3
-        # Cosines over 0.05 of 16 dimensions: off by some 0.2 each, and by less in a sum.
-        assert eighth == pytest.approx(plain, rel=0.05)
+        plain, half = (found[scope, kind] for kind in ("auto", "bf16"))
+        assert plain != half
         assert half == pytest.approx(plain, rel=0.005)

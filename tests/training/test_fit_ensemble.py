@@ -102,7 +102,7 @@ def test_one_vs_rest_is_used_where_it_suits(run, tiny_data, monkeypatch):
 
 def test_without_time_the_first_variant_is_fitted(run, tiny_data):
     lines = []
-    model = refit(run, tiny_data, log=lines.append, ensemble_seconds=0.001)
+    model = refit(run, tiny_data, log=lines.append, ensemble_seconds=1e-6)
     assert [variant.scorers for variant in model.variants] == [
         ("dual", "classifier", "knn", "lexical")
     ]

@@ -9,7 +9,7 @@ import os
 import click
 
 COMMANDS = {
-    "backup": "Copy a run while it is served.",
+    "backup": "Copy a run; services may use it meanwhile.",
     "data": "Check, describe, split, convert and build data sets.",
     "demo": "Train the default model on a small real data set and try it.",
     "evaluate": "Print metrics of a run on a data set.",
@@ -17,25 +17,33 @@ COMMANDS = {
     "fit-ensemble": "Fit the ensemble: weigh all scorers on validation texts.",
     "examples": "Add labelled texts without training, and list them.",
     "index": "Build a search index for a run and measure its recall.",
-    "judge": "Let a teacher grade the best labels of texts.",
-    "keys": "Manage the named keys of a service.",
+    "judge": "Grade labels of texts with a language model, to train on.",
+    "keys": "Manage the access keys of a service.",
     "models": "Load, activate and roll back the models of a service.",
     "labels": "Add, retire, restore and list labels without training.",
     "plan": "Estimate memory and time of a run before it is started.",
     "predict": "Predict labels for a file of texts.",
     "presets": "List the presets.",
-    "repair": "Repair the store of changes of a run.",
+    "repair": "Repair a damaged file of added labels and examples.",
     "restore": "Put a backup in place of a run.",
-    "rerank": "Fit a stage that scores the best labels of each text again.",
+    "rerank": "Fit a second stage that ranks the best labels again.",
     "report": "Write one HTML page with plots of a run.",
     "score": "Print metrics of predictions from any source.",
     "study": "Run a study: several runs from one file, with a table and plots.",
     "serve": "Serve runs over HTTP, with a page to try them.",
-    "start": "Make a run from label names alone.",
+    "start": "Make a run from label names, without labelled texts.",
     "suggest": "Choose the texts to label next.",
     "train": "Train a model.",
 }
 """Name to summary; a command is in the module of its name."""
+SECTIONS = {
+    "Train and predict": ("data", "train", "evaluate", "predict", "demo", "start"),
+    "Change a model without training": ("labels", "examples", "suggest", "repair"),
+    "Serve": ("serve", "models", "keys", "backup", "restore"),
+    "Improve and export": ("rerank", "fit-ensemble", "judge", "index", "export"),
+    "Measure and compare": ("report", "score", "study", "plan", "presets"),
+}
+"""The order in which ``umpteen --help`` lists the commands."""
 
 
 class LazyGroup(click.Group):
@@ -54,9 +62,10 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        """List the commands by section, without importing them."""
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<12}", COMMANDS[name]) for name in names])
 
 
 @click.group(cls=LazyGroup)

@@ -82,11 +82,6 @@ def log(text: str) -> None:
     click.echo(escape_controls(text, keep="\n\t"), err=True)
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun, such as ``1 label`` or ``2 labels``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def write_json(value: Any) -> None:
     """Write one JSON document to stdout."""
     click.echo(to_json_text(value, indent=2))

@@ -88,6 +88,14 @@ def table_options(function: Function) -> Function:
     return wrapped  # type: ignore[return-value]
 
 
+rows_format_option = click.option(
+    "--format",
+    "data_format",
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
+    help="The file's format, if it is not recognised.",
+)
+
+
 def input_options(function: Function) -> Function:
     """Add the options of tables of texts, which need no labels; received as ``table``.
 

@@ -13,13 +13,13 @@ from umpteen.cli._options import (
     format_option,
     json_option,
     log,
-    plural,
     sentences,
     write_json,
     write_lines,
     write_table,
 )
 from umpteen.cli._table_options import read_data, table_options
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def check(path: str, data_format: str | None, as_json: bool, table: TableOptions
         found: dict[str, Any] = {"ok": True, "format": name, "name": dataset.name}
         write_json({**found, "labels": len(dataset.labels), "splits": splits, "warnings": warnings})
         return
-    title = f"{dataset.name}: {name}, {plural(len(dataset.labels), 'label')}"
+    title = f"{dataset.name}: {name}, {counted(len(dataset.labels), 'label')}"
     _write_splits(splits, {"queries": "texts", "positives": "their labels"}, title)
     for warning in warnings:
         log(f"warning: {warning}")
@@ -199,7 +199,7 @@ def _print_stats(found: dict[str, Any]) -> None:
     labels = found["labels"]
     constants = found["propensity"]
     title = (
-        f"{found['name']}: {plural(labels['count'], 'label')}; "
+        f"{found['name']}: {counted(labels['count'], 'label')}; "
         f"constants of PSP: A {constants['a']:g}, B {constants['b']:g}"
     )
     names = {"queries": "texts", "positives": "their labels", "without_labels": "without labels"}

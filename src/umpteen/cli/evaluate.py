@@ -12,13 +12,13 @@ from umpteen.cli._options import (
     format_option,
     json_option,
     log,
-    plural,
     sentences,
     without_option,
     write_json,
     write_table,
 )
 from umpteen.cli._table_options import read_data, table_options
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.data.formats.table_options import TableOptions
@@ -95,11 +95,11 @@ def evaluate(
     if per_label is not None and result.per_label is not None:
         written = result.per_label.write(per_label)
         rule = f"{result.per_label.rule} (head {result.per_label.head})"
-        log(f"Wrote {plural(written, 'label')} to {per_label}; predicted are {rule}")
+        log(f"Wrote {counted(written, 'label')} to {per_label}; predicted are {rule}")
     if result.trained_texts and split != "train":
         n = next(iter(result.heads.values())).n
         log(
-            f"warning: {result.trained_texts:,} of {plural(n, 'text')} are training texts of the "
+            f"warning: {result.trained_texts:,} of {counted(n, 'text')} are training texts of the "
             "run; metrics on them say nothing about new texts. Hold texts out before training: "
             f"umpteen data split {data} OUT"
         )
@@ -136,11 +136,11 @@ def _print(result: Evaluation, names: list[str], predictor: Predictor, *, rerank
     if "ensemble" in result.heads and predictor.reranking is not None and reranked:
         log(predictor.reranking.in_words)
     if result.unknown_labels:
-        unknown = plural(result.unknown_labels, "label")
+        unknown = counted(result.unknown_labels, "label")
         log(f"{unknown} of the data not known to the run, counted as misses")
     searches = dict.fromkeys(str(each.get("factory", each["kind"])) for each in indexes)
-    filtered = f"{plural(first.n_filters, 'filter pair')} left out; " if first.n_filters else ""
+    filtered = f"{counted(first.n_filters, 'filter pair')} left out; " if first.n_filters else ""
     log(
-        f"{plural(first.n, 'text')}; PSP with propensity A {a:g}, B {b:g}; {filtered}"
+        f"{counted(first.n, 'text')}; PSP with propensity A {a:g}, B {b:g}; {filtered}"
         f"search: {', '.join(searches)}; {TIE_RULE}"
     )

@@ -9,8 +9,9 @@ from typing import IO, Any
 
 import click
 
-from umpteen.cli._options import json_option, log, plural, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, sentences, write_json, write_table
 from umpteen.cli.labels import open_store, read_json_lines
+from umpteen.display import counted
 
 PAGE = 50
 SHOWN_CHARACTERS = 60
@@ -51,7 +52,7 @@ def add(run: str, file: IO[str], text: str | None, ids: tuple[str, ...], as_json
     if as_json:
         write_json({"added": count, "total": total, "revision": store.revision})
     else:
-        log(f"added {plural(count, 'example')}; the run has {total}")
+        log(f"added {counted(count, 'example')}; the run has {total}")
 
 
 @examples.command("list")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from umpteen.cli._options import device_option, log, plural, sentences
+from umpteen.cli._options import device_option, log, sentences
 from umpteen.cli._table_options import input_options
 from umpteen.cli.predict import open_texts
+from umpteen.display import counted
 
 
 @click.command()
@@ -90,7 +91,7 @@ def judge(
         if found.pairs and not yes:
             click.confirm("Judge them?", abort=True, err=True)
         for done in judgements.judge(questions, teacher, kept):
-            log(f"Judged {done:,} of {plural(len(questions), 'text')}")
+            log(f"Judged {done:,} of {counted(len(questions), 'text')}")
         lines = [
             json.dumps(record, ensure_ascii=False)
             for record in judgements.records(questions, kept, min_relevance=min_relevance)
@@ -99,4 +100,4 @@ def judge(
         kept.close()
     with atomic_file(Path(out)) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    log(f"Wrote {plural(len(lines), 'text')} to {out}. Next: umpteen train {out} --out NEW")
+    log(f"Wrote {counted(len(lines), 'text')} to {out}. Next: umpteen train {out} --out NEW")

@@ -8,7 +8,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 import click
 
-from umpteen.cli._options import json_option, log, plural, sentences, write_json, write_table
+from umpteen.cli._options import json_option, log, sentences, write_json, write_table
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.store import ChangeStore, NewLabel
@@ -132,8 +133,9 @@ def carry(old: str, new: str, as_json: bool) -> None:
         write_json(done)
     else:
         log(
-            f"added {plural(done['added'], 'label')}, retired {plural(done['retired'], 'label')}, "
-            f"added {plural(done['examples'], 'example')}"
+            f"added {counted(done['added'], 'label')}, "
+            f"retired {counted(done['retired'], 'label')}, "
+            f"added {counted(done['examples'], 'example')}"
         )
 
 
@@ -155,9 +157,8 @@ def _change(
         write_json({done: count, "revision": store.revision})
     elif count or not ids:
         left = len(ids) - count
-        log(
-            f"{done} {plural(count, 'label')}{f'; {left:,} already {STATES[done]}' if left else ''}"
-        )
+        others = f"; {left:,} already {STATES[done]}" if left else ""
+        log(f"{done} {counted(count, 'label')}{others}")
     else:
         shown = ", ".join(sorted(ids)[:SHOWN]) + (", .." if len(ids) > SHOWN else "")
         log(f"already {STATES[done]}: {shown}")

@@ -12,20 +12,19 @@ from umpteen.cli._options import (
     format_option,
     json_option,
     log,
-    plural,
     sentences,
     write_json,
     write_lines,
     write_table,
 )
 from umpteen.cli._table_options import read_data, table_options
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.config.schema import RunConfig
     from umpteen.data.formats.table_options import TableOptions
     from umpteen.plan import Machine, Plan
 
-DEFAULT_PRESET = "unidec-frugal"
 USUAL = {"tokens": 12.0, "positives": 5.0}
 """Of texts that are not there yet."""
 
@@ -127,6 +126,7 @@ def _settings_and_numbers(
     given: dict[str, Any],
 ) -> tuple[RunConfig, dict[str, Any]]:
     """Return the settings, and the numbers of the data where the command does not give them."""
+    from umpteen.config.loading import DEFAULT_PRESET
     from umpteen.config.settings import from_mapping, read_preset, with_overrides
 
     if data is None:
@@ -149,8 +149,8 @@ def _settings_and_numbers(
         kept = settings.data.max_tokens * settings.data.chunks
         numbers = asdict(data_numbers(read, text=settings.data.text, max_tokens=kept))
         log(
-            f"Data {read.name}: {plural(numbers['queries'], 'training text')} of "
-            f"{numbers['tokens']:.0f} tokens, {plural(numbers['labels'], 'label')}, "
+            f"Read {read.name}: {counted(numbers['queries'], 'training text')} of "
+            f"{numbers['tokens']:.0f} tokens, {counted(numbers['labels'], 'label')}, "
             f"{numbers['positives']:.1f} labels per text"
         )
     return settings, numbers | {name: value for name, value in given.items() if value is not None}

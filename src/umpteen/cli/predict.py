@@ -19,12 +19,12 @@ from umpteen.cli._options import (
     budget_option,
     device_option,
     log,
-    plural,
     sentences,
     without_option,
     write_records,
 )
-from umpteen.cli._table_options import input_options
+from umpteen.cli._table_options import input_options, rows_format_option
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.data.formats.row_batches import RowReader
@@ -74,12 +74,7 @@ PROGRESS_SECONDS = 5.0
 @budget_option
 @backend_option
 @device_option
-@click.option(
-    "--format",
-    "data_format",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
-    help="The file's format, if it is not recognised.",
-)
+@rows_format_option
 @sentences
 @input_options
 def predict(
@@ -130,7 +125,7 @@ def predict(
     predictor = Predictor.load(run, device=device, backend=backend)
     predictor.check_threshold(threshold, head)
     if budget_ms is not None:
-        log(f"Re-ranking {plural(predictor.limit_reranking(budget_ms), 'candidate')} of a text")
+        log(f"Re-ranking {counted(predictor.limit_reranking(budget_ms), 'candidate')} of a text")
     if file == "-" and sys.stdin.isatty():
         log("Reading texts from the terminal, one a line; end with Ctrl-D")
     reader = open_texts(predictor, file, table, data_format)
@@ -201,7 +196,7 @@ def _write_file(
         log(f"{path} is complete; nothing is left to do")
         return
     if file.rows:
-        log(f"Continuing after {plural(file.rows, 'row')}")
+        log(f"Continuing after {counted(file.rows, 'row')}")
     try:
         if reader is not None:
             found = predict_records(predictor, reader, options, start=file.rows, size=TEXTS_AT_ONCE)
@@ -211,7 +206,7 @@ def _write_file(
     finally:
         file.close()
     note = ", which replaced the file that was there" if replaced else ""
-    log(f"Wrote {plural(file.rows, 'row')} to {path}{note}")
+    log(f"Wrote {counted(file.rows, 'row')} to {path}{note}")
 
 
 def _key(

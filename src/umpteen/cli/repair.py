@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from umpteen.cli._options import json_option, log, plural, sentences, write_json
+from umpteen.cli._options import json_option, log, sentences, write_json
+from umpteen.display import counted
 
 
 @click.command()
@@ -35,11 +36,11 @@ def repair(run: str, as_json: bool) -> None:
         log("nothing is damaged")
         return
     log(
-        f"kept {plural(report.labels, 'added label')}, {plural(report.retired, 'retired label')} "
-        f"and {plural(report.examples, 'example')}"
+        f"kept {counted(report.labels, 'added label')}, {counted(report.retired, 'retired label')} "
+        f"and {counted(report.examples, 'example')}"
     )
     lost = [
-        plural(count, name)
+        counted(count, name)
         for count, name in (
             (report.lost_changes, "change"),
             (report.lost_labels, "added label"),

@@ -11,13 +11,13 @@ from umpteen.cli._options import (
     format_option,
     json_option,
     log,
-    plural,
     sentences,
     write_json,
     write_lines,
     write_table,
 )
 from umpteen.cli._table_options import read_data, table_options
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.data.formats.table_options import TableOptions
@@ -106,7 +106,7 @@ def _write_report(report: Report, split: str) -> None:
     write_table(
         ["metric", "percent"],
         list(report.values.items()),
-        title=f"{plural(report.n, f'{split} text')}, at most {report.width} predictions each",
+        title=f"{counted(report.n, f'{split} text')}, at most {report.width} predictions each",
     )
     bins = " + ".join(f"{share:.2f}" for share in report.bins)
     own = report.propensity

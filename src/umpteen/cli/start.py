@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from umpteen.cli._options import device_option, log, plural, sentences
+from umpteen.cli._options import device_option, log, sentences
+from umpteen.display import counted
 
 
 @click.command()
@@ -48,4 +49,6 @@ def start(labels: str, texts: str | None, out: str, **options: Any) -> None:
     from umpteen.training.start import start as make
 
     model = make(labels, texts, out=out, log=log, **options)
-    log(f"The run with {plural(len(model.labels), 'label')} is in {out}. Next: umpteen serve {out}")
+    log(
+        f"The run with {counted(len(model.labels), 'label')} is in {out}. Next: umpteen serve {out}"
+    )

@@ -11,6 +11,7 @@ from umpteen.cli._options import device_option, json_option, log, sentences, wri
 
 if TYPE_CHECKING:
     from umpteen.study.definition import Study
+    from umpteen.study.paired import Difference
 
 
 @click.command()
@@ -52,7 +53,7 @@ def study(
     from pathlib import Path
 
     from umpteen.files import atomic_file
-    from umpteen.study import results
+    from umpteen.study import paired, results
     from umpteen.study.definition import read_study
     from umpteen.study.drawing import draw_all
 
@@ -69,12 +70,14 @@ def study(
     with atomic_file(Path(out) / "table.md") as temporary:
         temporary.write_text(f"# {plan.name}\n\n{made}", encoding="utf-8")
     written = draw_all(plan, cells, Path(out) / "plots")
+    found = [] if against is None else _compare(plan, out, against)
     if as_json:
-        write_json(results.as_json(plan, cells))
+        compared = {} if against is None else {"differences": paired.as_json(found)}
+        write_json({**results.as_json(plan, cells), **compared})
     else:
         write_lines(*made.rstrip("\n").split("\n"))
-    if against is not None:
-        _compare(plan, out, against)
+        if against is not None:
+            write_lines("", *paired.table(found).rstrip("\n").split("\n"))
     log(f"Wrote {out}/table.md and {len(written)} plots in {out}/plots")
     for sentence in failed:
         log(f"failed: {sentence}")
@@ -82,8 +85,8 @@ def study(
         sys.exit(1)
 
 
-def _compare(plan: Study, out: str, against: str) -> None:
-    """Print the paired differences and keep them."""
+def _compare(plan: Study, out: str, against: str) -> list[Difference]:
+    """Return the paired differences, and keep them."""
     from pathlib import Path
 
     from umpteen.files import write_json as write_file
@@ -92,7 +95,7 @@ def _compare(plan: Study, out: str, against: str) -> None:
     found = paired.differences(plan, out, against)
     if (Path(out) / "per_query").is_dir():  # else they were kept, and are as they were
         write_file(Path(out) / paired.KEPT, paired.as_json(found))
-    write_lines("", *paired.table(found).rstrip("\n").split("\n"))
+    return found
 
 
 def _run_missing(plan: Study, out: str, **options: Any) -> list[str]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from umpteen.cli._options import device_option, log, plural, sentences, write_records
-from umpteen.cli._table_options import input_options
+from umpteen.cli._options import device_option, log, sentences, write_records
+from umpteen.cli._table_options import input_options, rows_format_option
 from umpteen.cli.predict import open_texts
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.data.formats.row_batches import RowReader
@@ -24,12 +25,7 @@ if TYPE_CHECKING:
 @click.option("-n", default=20, show_default=True, type=click.IntRange(1), help="How many texts.")
 @click.option("--out", metavar="FILE", help="Write to this file instead of standard output.")
 @device_option
-@click.option(
-    "--format",
-    "data_format",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
-    help="The file's format, if it is not recognised.",
-)
+@rows_format_option
 @sentences
 @input_options
 def suggest(
@@ -64,8 +60,8 @@ def suggest(
     else:
         with atomic_file(Path(out)) as temporary:
             temporary.write_text(lines, encoding="utf-8")
-    empty = f"; {plural(read.empty, 'empty text')} left out" if read.empty else ""
-    log(f"{plural(len(records), 'text')} of {read.count:,} to label next{empty}")
+    empty = f"; {counted(read.empty, 'empty text')} left out" if read.empty else ""
+    log(f"{counted(len(records), 'text')} of {read.count:,} to label next{empty}")
 
 
 class _Read:

@@ -12,6 +12,7 @@ import click
 
 from umpteen.cli._options import device_option, format_option, log, sentences
 from umpteen.cli._table_options import read_data, table_options
+from umpteen.display import counted
 
 if TYPE_CHECKING:
     from umpteen.data.dataset import Dataset
@@ -162,7 +163,9 @@ def _train(
         splits.extend(found.splits)
         for reporter in reporters[:2]:
             texts, labels = len(found["train"]), len(found.labels)
-            reporter.log(f"Data {found.name}: {texts:,} training texts, {labels:,} labels")
+            reporter.log(
+                f"Read {found.name}: {counted(texts, 'training text')}, {counted(labels, 'label')}"
+            )
         return found
 
     run(read, out=folder.path, device=device, reporters=reporters, ranks=ranks, **options)

@@ -14,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 # Without cuDNN's attention: a call took some 10 ms of host time, by our reading to plan for a shape
 # it had not seen, and batches of ragged texts hardly ever repeat one.
-BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+ATTENTION_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def group_attention(
         (N, heads * size).
     """
     parts = []
-    with sdpa_kernel(BACKENDS):
+    with sdpa_kernel(ATTENTION_BACKENDS):
         for group in groups:
             shape = (group.count, group.longest, heads, -1)
             own = [tensor[group.tokens] for tensor in (queries, keys, values)]

@@ -14,7 +14,8 @@ from umpteen.types import Ragged
 Array = NDArray[Any]
 TILES = (64, 128)
 """Tokens of a tile; a text goes to the smallest that it fits."""
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2 ** 64 over the golden ratio, as hashing often has it
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""2 ** 64 over the golden ratio, a common multiplier of hashes."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _different(ids: Array, offsets: Array, lengths: Array) -> tuple[Array, Array
     everyone = np.arange(len(lengths))
     places = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
     with np.errstate(over="ignore"):
-        mixed = (ids.astype(np.uint64) + np.uint64(1)) * _FACTOR
+        mixed = (ids.astype(np.uint64) + np.uint64(1)) * HASH_FACTOR
         mixed ^= mixed >> np.uint64(29)
         mixed *= _powers(int(lengths.max()))[places]
         marks = np.add.reduceat(mixed, offsets[:-1])
@@ -103,7 +104,7 @@ def _different(ids: Array, offsets: Array, lengths: Array) -> tuple[Array, Array
 
 def _powers(n: int) -> Array:
     """Return (n,) an odd number's powers, wrapped: a token counts by its place."""
-    return np.cumprod(np.full(n, _FACTOR | np.uint64(1), np.uint64))
+    return np.cumprod(np.full(n, HASH_FACTOR | np.uint64(1), np.uint64))
 
 
 def tiles(offsets: Array, *, sizes: tuple[int, ...] = TILES) -> tuple[dict[int, Array], int]:

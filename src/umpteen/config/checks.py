@@ -30,7 +30,7 @@ CHOICES = {
     "model.label_init": ("text", "zeros", "random", "odds"),
     "model.projection": ("linear", "none"),
     "pool.scope": ("batch", "all", "bank"),
-    "pool.scores": ("auto", "fp32", "bf16", "fp8"),
+    "pool.scores": ("auto", "fp32", "bf16"),
     "batches.search": ("auto", "exact", "clusters", "bfloat16", "float8"),
     "train.schedule": ("cosine", "linear"),
     "train.precision": ("auto", "fp32", "bf16"),

@@ -1,4 +1,4 @@
-"""Settings of a run, as frozen dataclasses; accepted values are in ``config_rules``.
+"""Settings of a run, as frozen dataclasses; accepted values are in ``checks``.
 
 Only ``training/``, ``study/`` and ``cli/`` use config objects; other code takes plain arguments.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 from umpteen.config.checks import broken_rules
 from umpteen.errors import ConfigError
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
 FRUGAL = ("bag", "convolution", "inception")
-INSTALLED_ENCODERS = Table("umpteen.encoders", {})
+INSTALLED_ENCODERS = Registry("umpteen.encoders", {})
 """Encoders of other packages, which like the frugal ones get a table of token vectors."""
 """Encoders that come with the package: a tokenizer, a token table and few weights."""
 
@@ -168,8 +168,8 @@ class PoolConfig:
     """With scopes ``all`` and ``bank``: memory of a block of scores in MiB; 0 for 512 on a CPU and
     1,536 on a GPU."""
     scores: str = "auto"
-    """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``,
-    ``fp8`` (from queries to labels; coarser), ``auto``: as ``train.precision``."""
+    """With scopes ``all`` and ``bank``, what scores are multiplied from: ``fp32``, ``bf16``, or
+    ``auto``: as ``train.precision``."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from umpteen.data.dataset import SPLITS, Dataset, Propensity
 from umpteen.data.formats.arrow_table import ArrowTable, class_names_of, open_arrow
+from umpteen.data.formats.hugging_face import SPLIT_ALIASES
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.table_rows import Table
 from umpteen.data.formats.tables import read_splits
@@ -20,7 +21,6 @@ from umpteen.data.statistics import unlabelled_notes
 from umpteen.errors import DataError
 
 ROWS_AT_ONCE = 4096
-OTHER_NAMES = {"dev": "validation", "val": "validation", "valid": "validation"}
 
 
 def from_tables(
@@ -82,7 +82,7 @@ def open_frames(value: Any, **splits: Any) -> dict[str, Table]:
     if not given:
         given = {"train": value}
     given |= {name: table for name, table in splits.items() if table is not None}
-    renamed = {OTHER_NAMES.get(name, name): table for name, table in given.items()}
+    renamed = {SPLIT_ALIASES.get(name, name): table for name, table in given.items()}
     unknown = next((name for name in renamed if name not in SPLITS), None)
     if unknown is not None:
         raise DataError(f"split {unknown!r} is not known; a data set has {', '.join(SPLITS)}")

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.data.arrays_on_disk import ArrayWriter, open_array
-from umpteen.data.text_beginnings import MIN_CHARACTERS, beginning, cut_length
+from umpteen.data.text_truncation import MIN_CHARACTERS, beginning, cut_length
 from umpteen.errors import ConfigError, DataError
 from umpteen.files import atomic_folder, read_json, write_json
-from umpteen.types import Ragged
+from umpteen.types import Ragged, offsets_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -79,7 +79,7 @@ class TokenStore:
             raise IndexError(f"rows must be in [0, {len(self)})")
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
-        offsets = _offsets(lengths)
+        offsets = offsets_of(lengths)
         places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)  # (T,)
         return Ragged(self.ids[places].astype(np.int32), offsets)
 
@@ -172,11 +172,11 @@ def encode(
     if len(texts) == 1:  # which needs no chunks; finding that out takes as long as its tokens
         _check(list(texts), 0)
         one = _encode(list(texts), prepared, length)
-        return Ragged(one.ids, _offsets(one.lengths))
+        return Ragged(one.ids, offsets_of(one.lengths))
     parts = [_encode(part, prepared, length) for part, _ in _chunks(texts)]
     lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
     ids = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
-    return Ragged(ids, _offsets(lengths))
+    return Ragged(ids, offsets_of(lengths))
 
 
 def prepare(tokenizer: Tokenizer, max_tokens: int, *, owned: bool = False) -> Tokenizer:
@@ -340,10 +340,6 @@ def _write(
     about: dict[str, Any] = {"format": STORE_FORMAT, "key": key, "cut": n_cut}
     about |= {"ids": ids_file.about, "offsets": offsets_file.about}
     write_json(folder / "tokens.json", about)
-
-
-def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 @contextlib.contextmanager

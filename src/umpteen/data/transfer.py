@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from typing import Any
 
@@ -37,6 +38,11 @@ def to_device_together(arrays: Sequence[NDArray[Any]], device: torch.device) -> 
         there[place].view(_dtype(array)).view(array.shape)
         for place, array in zip(places, arrays, strict=True)
     ]
+
+
+def on_stream(stream: torch.cuda.Stream | None) -> AbstractContextManager[Any]:
+    """Queue work on a stream of a GPU; None changes nothing."""
+    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def _dtype(array: NDArray[Any]) -> torch.dtype:

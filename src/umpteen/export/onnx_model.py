@@ -21,15 +21,15 @@ from umpteen.extras import require
 from umpteen.files import atomic_folder, write_json
 from umpteen.model.exported_encoder import ABOUT, FILES, ExportedEncoder, head_digest
 from umpteen.model.model import Model
-from umpteen.model.tail import POOLINGS
+from umpteen.model.pooling import POOLINGS
 from umpteen.predictor import Predictor
 from umpteen.run_folder import RunFolder
 
 OPSET = 20
-PRECISIONS = ("fp32", "int8")
+EXPORT_PRECISIONS = ("fp32", "int8")
 MAX_FILE_BYTES = 1_500_000_000
 """Larger weights go into a file beside the graph, as ONNX demands."""
-METRICS = ("P@1", "P@5")
+COMPARED_METRICS = ("P@1", "P@5")
 UNSEEN_SHARE = 0.1
 """Of train, where the run held nothing out; rounding is measured as well on trained texts."""
 MAX_LOSS = 0.2
@@ -43,14 +43,18 @@ class QueryNetwork(nn.Module):
         super().__init__()
         self.model = model
         encoder: Any = model.encoder
-        self.network, self.pooling, self.tail = encoder.network, encoder.pooling, encoder.tail
+        self.network, self.pooling, self.after_pooling = (
+            encoder.network,
+            encoder.pooling,
+            encoder.after_pooling,
+        )
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Map ids and mask (B, T) int64 to (B, heads * dim)."""
         hidden = self.network(input_ids=ids, attention_mask=mask)[0]
         vectors = POOLINGS[self.pooling](hidden, mask.bool())
-        if self.tail is not None:
-            vectors = self.tail(vectors)
+        if self.after_pooling is not None:
+            vectors = self.after_pooling(vectors)
         return self.model.search_vectors(vectors)
 
 
@@ -85,8 +89,10 @@ def export(
             validation.
         MissingExtra: If onnx or onnxscript is not installed.
     """
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision {precision!r} is not known. Known: {', '.join(PRECISIONS)}.")
+    if precision not in EXPORT_PRECISIONS:
+        raise ConfigError(
+            f"precision {precision!r} is not known. Known: {', '.join(EXPORT_PRECISIONS)}."
+        )
     if precision == "int8" and data is None:
         raise ConfigError("int8 is measured before it is written: name the data with --data")
     with atomic_folder(Path(out)) as folder:
@@ -203,8 +209,10 @@ def rounding_loss(predictor: Predictor, folder: Path, backend: str, data: Datase
     for encoder in (whole, ExportedEncoder(whole, folder, backend)):
         predictor.encoder = encoder
         try:
-            report = evaluate(predictor, data, split="validation", metrics=METRICS)
+            report = evaluate(predictor, data, split="validation", metrics=COMPARED_METRICS)
         finally:
             predictor.encoder = whole
-        found.append(np.array([[h.values[m] for m in METRICS] for h in report.heads.values()]))
+        found.append(
+            np.array([[h.values[m] for m in COMPARED_METRICS] for h in report.heads.values()])
+        )
     return float((found[0] - found[1]).max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from umpteen.errors import ConfigError, UmpteenError
+from umpteen.errors import ConfigError, UmpteenError, first_line
 from umpteen.export.label_rows import LabelTable
 from umpteen.extras import require
 from umpteen.predictor import Predictor
@@ -52,7 +52,7 @@ def export(predictor: Predictor, out: str, *, head: str = "dual", table: str = "
             if labels.dim <= MAX_INDEXED:
                 cursor.execute(f"CREATE INDEX ON {table} USING hnsw (vector {kind})")
     except psycopg.Error as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = first_line(error)
         raise UmpteenError(f"Postgres did not take the labels: {reason}") from error
     return f"{labels.describe()}, in the table {table}"
 

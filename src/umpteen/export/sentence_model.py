@@ -24,11 +24,11 @@ from umpteen.export.modules import (
     write_tokenizer,
 )
 from umpteen.files import atomic_folder
+from umpteen.head_names import HEADS
 from umpteen.model.frugal.bag import BagEncoder
 from umpteen.predictor import Predictor
 
 MODES = {"mean": "mean", "first": "cls", "last": "lasttoken"}
-HEADS = ("dual", "classifier")
 
 
 def export(predictor: Predictor, out: str, *, head: str = "dual") -> str:
@@ -110,15 +110,15 @@ def _residual(encoder: BagEncoder, head: tuple[Tensor, Tensor, str]) -> Sequence
 
 def _transformer(encoder: Any, folder: Path) -> list[Module]:
     encoder.save(folder)
-    (folder / "tail.safetensors").unlink(missing_ok=True)
+    (folder / "after_pooling.safetensors").unlink(missing_ok=True)
     width = int(encoder.network.config.hidden_size)
     modules = [
         Module("Transformer", {}, config_file="sentence_bert_config.json"),
         pooling(width, MODES[encoder.pooling]),
     ]
-    if encoder.tail is not None:
-        tensors = encoder.tail.state_dict()
-        for number, layer in enumerate(encoder.tail.describe()):
+    if encoder.after_pooling is not None:
+        tensors = encoder.after_pooling.state_dict()
+        for number, layer in enumerate(encoder.after_pooling.describe()):
             if layer["kind"] == "normalize":
                 modules.append(Module("Normalize"))
             else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
-INDEXES = Table(
+INDEXES = Registry(
     "umpteen.indexes",
     {
         "exact": "umpteen.index.exact:ExactIndex",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
-METRICS = Table(
+METRICS = Registry(
     "umpteen.metrics",
     {
         "C": "umpteen.metrics.coverage:Coverage",

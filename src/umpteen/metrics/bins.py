@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from umpteen.errors import DataError
 from umpteen.metrics.base import Hits
 
+BIN_NAMES = ("head", "2", "3", "4", "tail")
+"""Of the five bins of reports and studies."""
+
 
 def frequency_bins(label_counts: NDArray[np.int64], bins: int = 5) -> NDArray[np.int64]:
     """Put each label into one of several bins of equal volume, head (0) to tail.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
-ENCODERS = Table(
+ENCODERS = Registry(
     "umpteen.encoders",
     {
         "bag": "umpteen.model.frugal.bag:BagEncoder",

@@ -18,7 +18,7 @@ from umpteen.compute.text_mean import text_mean
 from umpteen.extras import installed
 from umpteen.model.encoder import to_device
 from umpteen.registry import resolve_saved
-from umpteen.types import Ragged
+from umpteen.types import Ragged, offsets_of
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class ChunkedEncoder(nn.Module):
         counts = np.maximum(-(-own // (self.max_tokens - special)), 1)
         if not len(counts) or counts.max() == 1:
             return Chunks(Ragged(tokens.ids, tokens.offsets))
-        offsets = _starts(counts)
+        offsets = offsets_of(counts)
         text = np.repeat(np.arange(len(own)), counts)  # (chunks,)
         number = np.arange(len(text)) - offsets[text]
         first = number * own[text] // counts[text]
         sizes = (number + 1) * own[text] // counts[text] - first
-        ends = _starts(sizes + special)
+        ends = offsets_of(sizes + special)
         places = self._places(tokens.offsets, text, first, sizes, ends)
         here = isinstance(tokens.ids, Tensor)
         ids = tokens.ids[to_device(places, device)] if here else tokens.ids[places]
@@ -163,7 +163,3 @@ class ChunkedEncoder(nn.Module):
         own = dict(options)
         kind = resolve_saved(ENCODERS, own.pop("inner"), kind="encoder", source=folder)
         return cls(kind.load(folder, own.pop("options")), **own)
-
-
-def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from umpteen.errors import ConfigError
+from umpteen.errors import ConfigError, first_line
 from umpteen.extras import require
 from umpteen.registry import TRUST_VARIABLE, trusts_code
 
@@ -49,7 +49,7 @@ def load_network(name: str, *, saved: bool = False) -> nn.Module:
             raise _needs_code(name) from error
         raise ConfigError(
             f"encoder {name!r} could not be loaded: it is neither a folder with a Hugging Face "
-            f"model nor a hub name that can be reached ({_first_line(error)})"
+            f"model nor a hub name that can be reached ({first_line(error)})"
         ) from error
     if hasattr(network.config, "use_cache"):
         network.config.use_cache = False  # texts are read once
@@ -96,7 +96,7 @@ def load_tokenizer(name: str, *, prompt: str = "", lower_case: bool = False) -> 
         try:
             read = Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises nothing narrower
-            raise ConfigError(f"{file} is damaged: {_first_line(error)}") from error
+            raise ConfigError(f"{file} is damaged: {first_line(error)}") from error
         return _with_prompt(read, prompt, lower_case)
     transformers = require("transformers", extra="transformers")
     try:
@@ -108,7 +108,7 @@ def load_tokenizer(name: str, *, prompt: str = "", lower_case: bool = False) -> 
         if "trust_remote_code" in str(error):
             raise _needs_code(name) from error
         raise ConfigError(
-            f"encoder {name!r} has no fast tokenizer (tokenizer.json): {_first_line(error)}"
+            f"encoder {name!r} has no fast tokenizer (tokenizer.json): {first_line(error)}"
         ) from error
 
 
@@ -147,7 +147,3 @@ def quiet() -> Iterator[None]:
     finally:
         if was_on:
             hugging_face.enable_progress_bar()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.errors import ConfigError
-from umpteen.model.tail import ACTIVATIONS, TailLayer
+from umpteen.model.pooling import ACTIVATIONS, LayerSpec
 
 MODULES = "modules.json"
 POOLING_MODES = {"mean": "mean", "cls": "first", "lasttoken": "last"}
@@ -35,7 +35,7 @@ class SentenceFolder:
     """The folder or hub name of the network and the tokenizer."""
     pooling: str
     """``mean``, ``first`` or ``last``."""
-    layers: tuple[TailLayer, ...] = ()
+    layers: tuple[LayerSpec, ...] = ()
     """Dense layers and normalization after pooling."""
     prompt: str = ""
     """Put before every text: the default prompt of the folder, or else its prompt ``query``."""
@@ -67,7 +67,7 @@ def read_sentence_folder(name: str) -> SentenceFolder | None:
         elif kind == "Dense":
             layers.append(_dense(name, path, about))
         elif kind == "Normalize":
-            layers.append(TailLayer("normalize"))
+            layers.append(LayerSpec("normalize"))
         elif kind != "Dropout":
             raise ConfigError(
                 f"encoder {name!r} has a module {kind!r}; umpteen reads Transformer, Pooling, "
@@ -133,7 +133,7 @@ def _pooling(name: str, about: dict[str, Any]) -> str:
     return POOLING_MODES[modes[0]]
 
 
-def _dense(name: str, path: str, about: dict[str, Any]) -> TailLayer:
+def _dense(name: str, path: str, about: dict[str, Any]) -> LayerSpec:
     from safetensors.torch import load_file
 
     activation = str(about.get("activation_function", "")).rpartition(".")[2].lower() or "tanh"
@@ -150,7 +150,7 @@ def _dense(name: str, path: str, about: dict[str, Any]) -> TailLayer:
         )
     tensors = load_file(file)
     try:
-        return TailLayer(
+        return LayerSpec(
             "dense", tensors["linear.weight"].float(), tensors.get("linear.bias"), activation
         )
     except KeyError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from umpteen.data.text_beginnings import cut_length
+from umpteen.data.text_truncation import cut_length
 from umpteen.data.tokens import TokenStore, encode, prepare
 from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
 
-from umpteen.compute.group_attention import BACKENDS
+from umpteen.compute.group_attention import ATTENTION_BACKENDS
 from umpteen.compute.packing import different
 from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
@@ -20,11 +20,11 @@ from umpteen.model.packed import Form, packed_form
 from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
 from umpteen.model.packed_layout import PackedLayout
 from umpteen.model.packed_modern import ModernForm, modern_form
+from umpteen.model.pooling import POOLINGS, PoolingLayers
 from umpteen.model.pretrained import load_network, quiet, width_of
-from umpteen.model.tail import POOLINGS, Tail
 from umpteen.types import Ragged
 
-TAIL = "tail.safetensors"
+AFTER_POOLING = "after_pooling.safetensors"
 MASK_GIVEN = "umpteen_sdpa"
 """The library's attention of the same kernels, with masks decided here."""
 
@@ -44,7 +44,7 @@ class TransformerEncoder(nn.Module):
         network: A Hugging Face model whose first output is (B, T, dim).
         pooling: ``"mean"``, ``"first"`` or ``"last"``.
         pad_id: The tokenizer's padding id.
-        tail: Layers after pooling, of an encoder that has any.
+        after_pooling: Layers after pooling, of an encoder that has any.
     """
 
     kind = "transformer"
@@ -55,7 +55,7 @@ class TransformerEncoder(nn.Module):
         *,
         pooling: str = "mean",
         pad_id: int = 0,
-        tail: Tail | None = None,
+        after_pooling: PoolingLayers | None = None,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
@@ -63,8 +63,8 @@ class TransformerEncoder(nn.Module):
         self.network = network
         self.pooling = pooling
         self.pad_id = pad_id
-        self.tail = tail
-        self.dim = width_of(network) if tail is None else tail.dim
+        self.after_pooling = after_pooling
+        self.dim = width_of(network) if after_pooling is None else after_pooling.dim
         _decide_masks_on_the_host_(network)
         self._taken_apart: tuple[Form | ModernForm | None] | None = None
 
@@ -108,7 +108,7 @@ class TransformerEncoder(nn.Module):
         else:
             training = self.network.training
             vectors = encode_packed(form, layout, pooling=self.pooling, training=training)
-        return vectors if self.tail is None else self.tail(vectors)
+        return vectors if self.after_pooling is None else self.after_pooling(vectors)
 
     def layout(self, tokens: Ragged) -> PackedLayout | None:
         """Return what a packed forward pass needs of the tokens; None where it would be padded."""
@@ -128,7 +128,7 @@ class TransformerEncoder(nn.Module):
             ids, mask = pad(tokens, rows[order[group]], pad_id=self.pad_id)
             token_mask = to_device(mask, device)
             attended = None if mask.all() else token_mask.long()
-            with sdpa_kernel(BACKENDS):
+            with sdpa_kernel(ATTENTION_BACKENDS):
                 hidden = self.network(input_ids=to_device(ids, device), attention_mask=attended)[
                     0
                 ]  # (b, T, dim)
@@ -146,10 +146,12 @@ class TransformerEncoder(nn.Module):
         with quiet():
             self.network.save_pretrained(folder)  # type: ignore[operator]
         options: dict[str, Any] = {"pooling": self.pooling, "pad_id": self.pad_id}
-        if self.tail is not None:
-            tensors = {name: value.contiguous() for name, value in self.tail.state_dict().items()}
-            save_file(tensors, folder / TAIL)
-            options["tail"] = self.tail.describe()
+        if self.after_pooling is not None:
+            tensors = {
+                name: value.contiguous() for name, value in self.after_pooling.state_dict().items()
+            }
+            save_file(tensors, folder / AFTER_POOLING)
+            options["after_pooling"] = self.after_pooling.describe()
         return options
 
     @classmethod
@@ -157,9 +159,11 @@ class TransformerEncoder(nn.Module):
         """Read what ``save`` wrote, or any local Hugging Face folder."""
         network = load_network(str(folder), saved=True)
         options = dict(options)
-        if "tail" in options:
-            tensors = load_file(folder / TAIL)
-            options["tail"] = Tail.of(options["tail"], tensors, width_of(network))
+        if "after_pooling" in options:
+            tensors = load_file(folder / AFTER_POOLING)
+            options["after_pooling"] = PoolingLayers.of(
+                options["after_pooling"], tensors, width_of(network)
+            )
         return cls(network, **options)
 
 

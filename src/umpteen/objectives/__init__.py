@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
-OBJECTIVES = Table(
+OBJECTIVES = Registry(
     "umpteen.objectives",
     {
         "bce": "umpteen.objectives.bce:BinaryCrossEntropy",

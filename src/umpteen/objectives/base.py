@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from umpteen.types import Positives
 
@@ -75,22 +76,6 @@ class Objective(Protocol):
             positives: Their rows and targets.
             weights: (P,) from a reduction.
         """
-
-
-class LooksAhead(Protocol):
-    """An objective that goes over all blocks first; ``merge`` and ``loss`` as in ``Objective``."""
-
-    def prepare(self, over_blocks: OverBlocks, positives: Positives, n_rows: int) -> Tensor | None:
-        """Compute what the first pass needs beforehand, (B, M), a constant for the gradient.
-
-        None for nothing.
-
-        Each call of ``over_blocks`` is a pass over all candidates, which may mean to compute their
-        scores again: few passes with much in each.
-        """
-
-    def row_stats(self, scores: Tensor, positives: Positives, prepared: Tensor) -> Tensor:
-        """Summarise one block, knowing what ``prepare`` returned."""
 
 
 def block_loss(
@@ -161,6 +146,12 @@ def logsumexp(scores: Tensor, dim: int) -> Tensor:
     empty = torch.isneginf(scores).all(dim=dim, keepdim=True)
     finite = torch.logsumexp(scores.masked_fill(empty, 0.0), dim=dim)
     return finite.masked_fill(empty.squeeze(dim), float("-inf"))
+
+
+def highest_scores(scores: Tensor, n: int) -> Tensor:
+    """Return the n highest scores of each row, (B, n), with -inf where a row has fewer."""
+    found = scores.topk(min(n, scores.shape[1]), dim=1).values
+    return pad(found, (0, n - found.shape[1]), value=float("-inf"))
 
 
 def sum_by_row(values: Tensor, rows: Tensor, n_rows: int) -> Tensor:

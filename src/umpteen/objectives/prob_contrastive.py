@@ -6,10 +6,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from umpteen.errors import ConfigError
-from umpteen.objectives.base import sum_by_row, without_positives
+from umpteen.objectives.base import highest_scores, sum_by_row, without_positives
 from umpteen.types import Positives
 
 
@@ -58,13 +57,13 @@ class ProbabilisticContrastive:
         """Return the sum of the negatives' terms, (B, 1), or the highest negatives, (B, m)."""
         negatives = without_positives(scores, positives)
         if self.n_negatives:
-            return self._highest(negatives)
+            return highest_scores(negatives, self.n_negatives)
         return self._terms(negatives).sum(dim=1, keepdim=True)
 
     def merge(self, stats: Tensor) -> Tensor:
         """Sum over the blocks, or the highest of all."""
         if self.n_negatives:
-            return self._highest(stats.transpose(0, 1).flatten(1))
+            return highest_scores(stats.transpose(0, 1).flatten(1), self.n_negatives)
         return stats.sum(dim=0)
 
     def loss(
@@ -83,7 +82,3 @@ class ProbabilisticContrastive:
         chance = self.c * torch.exp(self.d * (scores.clamp(max=1.0) - 1))
         terms = -torch.log1p(-chance) / self.d
         return terms.masked_fill(terms < self.threshold, 0.0) if self.threshold else terms
-
-    def _highest(self, scores: Tensor) -> Tensor:
-        found = scores.topk(min(self.n_negatives, scores.shape[1]), dim=1).values
-        return pad(found, (0, self.n_negatives - found.shape[1]), value=float("-inf"))

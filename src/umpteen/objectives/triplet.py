@@ -6,10 +6,10 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, relu
+from torch.nn.functional import relu
 
 from umpteen.errors import ConfigError
-from umpteen.objectives.base import ranks_in_rows, sum_by_row, without_positives
+from umpteen.objectives.base import highest_scores, ranks_in_rows, sum_by_row, without_positives
 from umpteen.types import Positives
 
 
@@ -76,11 +76,11 @@ class Triplet:
 
         (B, C) to (B, m), -inf where there are fewer.
         """
-        return self._highest(without_positives(scores, positives))
+        return highest_scores(without_positives(scores, positives), self.n_negatives)
 
     def merge(self, stats: Tensor) -> Tensor:
         """Return the highest of all blocks' highest."""
-        return self._highest(stats.transpose(0, 1).flatten(1))
+        return highest_scores(stats.transpose(0, 1).flatten(1), self.n_negatives)
 
     def loss(
         self, stats: Tensor, positive_scores: Tensor, positives: Positives, weights: Tensor
@@ -101,10 +101,6 @@ class Triplet:
         whole = sum_by_row(weights, rows, n_rows)
         kept = sum_by_row(chosen, rows, n_rows).clamp(min=torch.finfo(weights.dtype).tiny)
         return chosen * (whole / kept)[rows]
-
-    def _highest(self, scores: Tensor) -> Tensor:
-        found = scores.topk(min(self.n_negatives, scores.shape[1]), dim=1).values
-        return pad(found, (0, self.n_negatives - found.shape[1]), value=float("-inf"))
 
     def _shares(self, negatives: Tensor, active: Tensor) -> Tensor:
         """Normalize (P, m) to sum to 1 over the active entries; 0 where none is active."""

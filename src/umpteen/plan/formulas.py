@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from umpteen.compute.distributed import SHARDED_BYTES
 from umpteen.plan.job import Job
 from umpteen.plan.machines import GIB, Machine
 
@@ -21,8 +22,6 @@ AGAIN = 1 / 3
 """Of a forward pass: the products that backward makes again, 4 of a layer's 12 h squared."""
 SEARCHED_AT_ONCE, LABELS_IN_BLOCK = 2048, 262_144
 """Queries and labels whose scores a search on a GPU holds."""
-SHARDED_BYTES = 1 << 30
-"""Label vectors of more bytes stay on the device that encodes them (``training/refresh.py``)."""
 SLACK = 1.1
 """What the allocator holds beyond what is asked for."""
 HOST_PER_TEXT = 0.6e-6

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.data.checks import TOKENS_PER_WORD
 from umpteen.data.dataset import Dataset
 from umpteen.data.statistics import count_words
 from umpteen.errors import DataError
 
 SAMPLE = 5000
 """Texts whose words are counted, evenly spaced."""
-TOKENS_PER_WORD = 4 / 3
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
-RETRIEVERS = Table(
+RETRIEVERS = Registry(
     "umpteen.retrievers",
     {
         "dual": "umpteen.ranking.retrievers.vectors:Dual",

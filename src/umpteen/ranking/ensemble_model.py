@@ -12,7 +12,7 @@ from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json, write_json
 from umpteen.ranking.reranking.spec import RERANKER
 from umpteen.ranking.retriever_specs import SCORERS
-from umpteen.ranking.variants import Propensity, Variant
+from umpteen.ranking.variants import PropensityModel, Variant
 
 FORMAT = 2
 FIELDS = {
@@ -39,13 +39,18 @@ class EnsembleModel:
     variants: tuple[Variant, ...]
     knn: KnnConfig
     lexical_knn: KnnConfig
-    propensity: Propensity
+    propensity: PropensityModel
     model: str
     """Name of the model folder it was fitted for."""
     fitted_on: str
-    """What the validation queries were, in words."""
+    """What the validation queries were, for people; see ``is_fitted``."""
     similarity_floor: float = -math.inf
     """Similarity of the nearest example below which an example is not similar."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether weights were fitted to validation queries; otherwise they are prior weights."""
+        return bool(self.variants[0].validation)
 
     @property
     def n_train(self) -> int:
@@ -135,8 +140,8 @@ def _knn(value: Mapping[str, Any]) -> KnnConfig:
     return config
 
 
-def _propensity(value: Mapping[str, Any]) -> Propensity:
-    found = Propensity(float(value["a"]), float(value["b"]), int(value["n_train"]))
+def _propensity(value: Mapping[str, Any]) -> PropensityModel:
+    found = PropensityModel(float(value["a"]), float(value["b"]), int(value["n_train"]))
     if not (math.isfinite(found.a) and math.isfinite(found.b) and found.n_train >= 0):
         raise ValueError(f"propensity {dict(value)}")
     return found

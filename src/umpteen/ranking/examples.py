@@ -16,10 +16,10 @@ from umpteen.index.base import LabelIndex, VectorSearch
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
-from umpteen.ranking.lexical.matrices import SparseRows, matrix_product, places_of_rows
+from umpteen.ranking.lexical.matrices import CsrArrays, matrix_product, places_of_rows
 from umpteen.ranking.lexical.sparse_topk import product, top_k_of_rows
 from umpteen.ranking.trained_examples import TrainedExamples
-from umpteen.store.state import Examples as StoredExamples
+from umpteen.store.state import StoredExamples
 from umpteen.types import TopK
 
 FEW_NEIGHBOURS = 256
@@ -137,7 +137,7 @@ class Examples:
         neighbours: int,
         temperature: float,
         background: float | None = None,
-    ) -> sp.csr_matrix | SparseRows:
+    ) -> sp.csr_matrix | CsrArrays:
         """Sum the softmax weights of the neighbours that have each label.
 
         Args:
@@ -200,7 +200,7 @@ class Examples:
 
     def _votes_of_one(
         self, rows: NDArray[np.int64], weights: NDArray[np.float32], n_labels: int
-    ) -> SparseRows:
+    ) -> CsrArrays:
         """Compute ``votes`` of a single text."""
         labels, each = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
         early = (rows >= 0) & (rows < self.n_trained)
@@ -213,7 +213,7 @@ class Examples:
         own, lengths = self.stored.rows_of_some((rows[late] - self.n_trained).tolist())
         labels.append(own)
         each.append(np.repeat(weights[late], lengths))
-        return SparseRows.of_row(np.concatenate(labels), np.concatenate(each), n_labels)
+        return CsrArrays.of_row(np.concatenate(labels), np.concatenate(each), n_labels)
 
     def corrected_labels(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """(B, width) label rows of the texts that are stored word for word as corrections; -1."""

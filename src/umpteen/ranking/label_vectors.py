@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from umpteen.errors import ConfigError
 from umpteen.index.base import LabelIndex, VectorSearch, check_exclude
+from umpteen.index.bfloat16_search import Bfloat16Index, rounding_pays
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import GrowingIndex, merged
 from umpteen.index.pair_products import pair_products
-from umpteen.index.rounded import RoundedIndex, rounding_pays
 from umpteen.types import TopK
 
 FIRST_PASS_LABELS = 50_000
@@ -44,7 +44,7 @@ class LabelVectors:
         self._vectors = vectors
         self._low_memory = low_memory
         self._indexes: dict[str, LabelIndex] = {}
-        self._rounded: dict[str, RoundedIndex] = {}
+        self._rounded: dict[str, Bfloat16Index] = {}
         self._tensor: torch.Tensor | None = None
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class LabelVectors:
             return index
         if head not in self._rounded:
             vectors = self.tensor()[:, self.columns[head]]
-            self._rounded[head] = RoundedIndex(vectors, rescore=False)
+            self._rounded[head] = Bfloat16Index(vectors, rescore=False)
         return self._rounded[head]
 
     def search(

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from umpteen.head_names import COMBINED, HEADS
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.adjustments import apply_base_rates, apply_corrections, missing_evidence
 from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
@@ -20,7 +21,7 @@ from umpteen.ranking.reranking.spec import RERANKER
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.retrievers.knn import Knn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
-from umpteen.ranking.retrievers.vectors import COMBINED, VectorRetriever
+from umpteen.ranking.retrievers.vectors import VectorRetriever
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.variants import Variant
 from umpteen.types import TopK
@@ -277,7 +278,7 @@ def _vector_proposals(
     first = own[0]
     assert isinstance(first, VectorRetriever)
     heads = tuple(each.head for each in own if isinstance(each, VectorRetriever))
-    head = "combined" if heads == COMBINED else first.head
+    head = COMBINED if heads == HEADS else first.head
     top = first.label_vectors.search(
         head,
         queries.vectors,

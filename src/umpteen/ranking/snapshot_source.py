@@ -21,7 +21,7 @@ from umpteen.ranking.lexical.added_labels import AddedTerms
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.storage import StoredEnsemble, exact_examples
 from umpteen.store import ChangeStore, StoreState
-from umpteen.store.state import Examples as StoredExamples
+from umpteen.store.state import StoredExamples
 
 logger = logging.getLogger(__name__)
 

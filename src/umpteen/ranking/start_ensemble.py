@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from umpteen.data.dataset import Propensity as Constants
+from umpteen.data.dataset import Propensity
 from umpteen.ranking.calibration import QUERY_INPUTS, Calibration, n_inputs
 from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
@@ -31,9 +31,9 @@ from umpteen.ranking.retrievers.lexical import LexicalRetriever
 from umpteen.ranking.storage import StoredEnsemble
 from umpteen.ranking.trained_examples import TextSnippets, TrainedExamples
 from umpteen.ranking.unseen_labels import UnseenWeights
-from umpteen.ranking.variants import Propensity, Variant, scorer_combinations
+from umpteen.ranking.variants import PropensityModel, Variant, scorer_combinations
 
-RETRIEVERS = ("dual", "knn", "lexical_ranker", "lexical_knn")
+UNTRAINED_RETRIEVERS = ("dual", "knn", "lexical_ranker", "lexical_knn")
 COSINE = 11.0
 """Score of a cosine of one between text and name, whitened."""
 LEXICAL = 0.66
@@ -53,12 +53,12 @@ THRESHOLD = 0.2
 def start_model(model: str) -> EnsembleModel:
     """Return the ensemble of a run without training texts."""
     variants = []
-    for scorers in scorer_combinations(RETRIEVERS):
-        own = retrievers_of(scorers, RETRIEVERS)
+    for scorers in scorer_combinations(UNTRAINED_RETRIEVERS):
+        own = retrievers_of(scorers, UNTRAINED_RETRIEVERS)
         if own:
             variants.append(Variant(start_weights(own), 0.0, start_calibration(own), {}, {}))
     about = "nothing: the run was started from label names, and has prior weights"
-    propensity = Propensity(Constants().a, Constants().b, 0)
+    propensity = PropensityModel(Propensity.a, Propensity.b, 0)
     return EnsembleModel(tuple(variants), KNN, LEXICAL_KNN, propensity, model, about, -np.inf)
 
 

@@ -20,9 +20,9 @@ from umpteen.errors import LabelMismatch, RunError
 from umpteen.extras import installed
 from umpteen.files import LOAD_ERRORS, atomic_folder
 from umpteen.index.base import LabelIndex, VectorSearch
+from umpteen.index.bfloat16_search import Bfloat16Index, rounding_pays
 from umpteen.index.exact import ExactIndex
 from umpteen.index.growing import index_of_block
-from umpteen.index.rounded import RoundedIndex, rounding_pays
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.ensemble_model import EnsembleModel
@@ -160,7 +160,7 @@ def exact_examples(
     stored = torch.from_numpy(np.asarray(vectors)).to(device)
     stored = torch.nn.functional.normalize(stored, dim=1) if normalize else stored
     if device.type == "cpu" and rounding_pays():
-        return RoundedIndex(stored)
+        return Bfloat16Index(stored)
     return ExactIndex(stored)
 
 

@@ -18,7 +18,7 @@ from umpteen.ranking.ensemble_fitting import fit_ensemble, fit_unseen
 from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
 from umpteen.ranking.tail_boost import choose_tail_boost
 from umpteen.ranking.thresholds import set_metrics, with_thresholds
-from umpteen.ranking.variants import Propensity, Variant
+from umpteen.ranking.variants import PropensityModel, Variant
 from umpteen.types import TopK
 
 FOLDS = 5
@@ -38,7 +38,7 @@ class ValidationCandidates:
     """(B, L) all positives, candidates or not."""
     label_counts: NDArray[np.int64]
     """(L,) training texts of each label."""
-    propensity: Propensity
+    propensity: PropensityModel
     judge: Judge
     text_scores: Mapping[str, Tensor] = field(default_factory=dict)
     """Retriever to the (B, K) scores it would give labels that were added after training."""

@@ -23,7 +23,7 @@ VARIANT_METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
 
 @dataclass(frozen=True)
-class Propensity:
+class PropensityModel:
     """Constants of the propensity model, and the number of training texts."""
 
     a: float
@@ -72,7 +72,10 @@ class Variant:
         )
 
     def scores(
-        self, candidates: Candidates, propensity: Propensity, dtype: torch.dtype = torch.float32
+        self,
+        candidates: Candidates,
+        propensity: PropensityModel,
+        dtype: torch.dtype = torch.float32,
     ) -> Tensor:
         """Score candidates, tail boost included.
 

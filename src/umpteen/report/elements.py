@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import markupsafe
 from markupsafe import Markup
 
-# Not allowed in HTML even when escaped: control characters and halves of surrogate pairs.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+from umpteen.display import escape
+
 _VOID = {"meta", "br"}
 
 Child = str | int | float | None
-
-
-def escape(text: object) -> Markup:
-    """Escape a text for HTML; characters that HTML cannot hold become U+FFFD.
-
-    Example:
-        >>> str(escape("<b> & c"))
-        '&lt;b&gt; &amp; c'
-    """
-    if isinstance(text, Markup):
-        return text
-    return markupsafe.escape(_FORBIDDEN.sub("\ufffd", str(text)))
 
 
 def tag(name: str, *children: Child, **attributes: Any) -> Markup:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from umpteen.metrics.bins import frequency_bins
+from umpteen.metrics.bins import BIN_NAMES, frequency_bins
 from umpteen.report.charts import LARGE, SMALL, Band, Line, bar_chart, key, line_chart
 from umpteen.report.elements import Child, table, tag
 from umpteen.report.history import History, loss_curve
@@ -20,7 +20,6 @@ FITTED_AFTER = (
     "Curves are of the trained heads. The ensemble, which predictions come from, is fitted after "
     "the last epoch."
 )
-BIN_NAMES = ("head", "2", "3", "4", "tail")
 
 
 def curves(history: History, *, ensemble: bool = False) -> Markup:

@@ -11,12 +11,13 @@ from pathlib import Path
 from markupsafe import Markup
 
 from umpteen.data.dataset import Dataset
+from umpteen.display import escape
 from umpteen.errors import RunError
 from umpteen.files import atomic_file
 from umpteen.predictor import Predictor
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.report import cases, overview, sections
-from umpteen.report.elements import Child, escape, tag
+from umpteen.report.elements import Child, tag
 from umpteen.report.ensemble import ensemble
 from umpteen.report.history import History, read_history
 from umpteen.report.outcomes import Outcome, outcome_on_examples, outcome_on_split

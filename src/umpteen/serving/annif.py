@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field
 from umpteen.head_names import ENSEMBLE
 from umpteen.run_folder import RunFolder
 from umpteen.serving.access import caller_of
-from umpteen.serving.answering import Question
+from umpteen.serving.answering import PredictionJob
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
-from umpteen.serving.wire import as_json
+from umpteen.serving.schemas import as_json
 
 FORM = "application/x-www-form-urlencoded"
 MAX_DOCUMENTS = 32
@@ -38,7 +38,7 @@ class Document(BaseModel):
     document_id: str | None = None
 
 
-class Batch(BaseModel):
+class AnnifDocuments(BaseModel):
     """Texts to label together."""
 
     documents: list[Document] = Field(min_length=1)
@@ -95,7 +95,7 @@ def project_routes(project: str) -> APIRouter:
 
     @routes.post(f"/{project}/suggest-batch")
     async def suggest_batch(
-        body: Batch,
+        body: AnnifDocuments,
         request: Request,
         limit: Annotated[int, Query(ge=0)] = LIMIT,
         threshold: Annotated[float, Query(ge=0, le=1)] = 0.0,
@@ -144,9 +144,9 @@ async def _suggest(
     engine: Engine = request.app.state.engine
     if limit == 0:
         return [{"results": []} for _ in texts]
-    question = Question([_cut(text, engine) for text in texts], min(limit, engine.options.max_k))
+    job = PredictionJob([_cut(text, engine) for text in texts], min(limit, engine.options.max_k))
     found = await engine.predict(
-        question, seconds=engine.options.deadline_seconds, client=caller_of(request.scope).client
+        job, seconds=engine.options.deadline_seconds, client=caller_of(request.scope).client
     )
     engine.metrics.add("texts_total", len(texts))
     about = _metadata(engine.version.folder, engine.version.stamp)

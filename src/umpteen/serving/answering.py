@@ -16,7 +16,7 @@ from umpteen.ranking.ranker import DEPTH
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.serving.costs import cost_of
 from umpteen.serving.neighbours import neighbours
-from umpteen.serving.versions import Version
+from umpteen.serving.served_model import ServedModel
 from umpteen.types import TopK
 
 
@@ -34,7 +34,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class Question:
+class PredictionJob:
     """Texts to label, checked."""
 
     texts: list[str]
@@ -45,15 +45,15 @@ class Question:
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
     explain: bool = False
-    version: Version | None = None
+    version: ServedModel | None = None
     """The model; the active one for None."""
     pin: Pin | None = None
-    """For a piece of a larger question."""
+    """For a piece of a larger job."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The predictions for a question, with what explains them."""
+    """The predictions for a job, with what explains them."""
 
     labels: list[list[dict[str, Any]]]
     """For each text its labels as JSON values."""
@@ -73,21 +73,23 @@ class _Group:
     """Questions that one ranking can serve."""
 
     snapshot: Snapshot
-    questions: list[int] = field(default_factory=list)
+    jobs: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     """Of their texts among the texts of the batch."""
     k: int = 0
 
 
-def pieces(question: Question, active: Version, max_cost: float) -> list[tuple[Question, float]]:
-    """Cut a question into pieces for different batches, each with its cost."""
-    version = question.version or active
-    k, explain = question.k, question.explain
-    costs = [cost_of(len(text), k, explain=explain) for text in question.texts]
+def pieces(
+    job: PredictionJob, active: ServedModel, max_cost: float
+) -> list[tuple[PredictionJob, float]]:
+    """Cut a job into pieces for different batches, each with its cost."""
+    version = job.version or active
+    k, explain = job.k, job.explain
+    costs = [cost_of(len(text), k, explain=explain) for text in job.texts]
     if sum(costs) <= max_cost:
-        if question.version is None:
-            question = replace(question, version=version)
-        return [(question, sum(costs))]
+        if job.version is None:
+            job = replace(job, version=version)
+        return [(job, sum(costs))]
     pin, cut = Pin(), []
     start = 0
     while start < len(costs):
@@ -95,15 +97,13 @@ def pieces(question: Question, active: Version, max_cost: float) -> list[tuple[Q
         while end < len(costs) and cost + costs[end] <= max_cost:
             cost += costs[end]
             end += 1
-        cut.append(
-            (replace(question, texts=question.texts[start:end], version=version, pin=pin), cost)
-        )
+        cut.append((replace(job, texts=job.texts[start:end], version=version, pin=pin), cost))
         start = end
     return cut
 
 
 def joined(found: list[Found]) -> Found:
-    """Put the answers to all pieces of a question together."""
+    """Put the answers to all pieces of a job together."""
     if len(found) == 1:
         return found[0]
     near = [line for each in found for line in each.neighbours or ()]
@@ -118,43 +118,43 @@ def joined(found: list[Found]) -> Found:
 def answer(
     predictor: Predictor,
     model: str,
-    questions: list[Question],
+    jobs: list[PredictionJob],
     *,
     name: str = "",
     wait: bool = True,
 ) -> list[Found]:
-    """Predict for several questions together; each gets what it would get alone.
+    """Predict for several jobs together; each gets what it would get alone.
 
     Args:
         predictor: The model.
         model: Its name, returned with the predictions.
-        questions: The questions of one batch. All of them see the same snapshot, or that of the
-            first piece where they are pieces of a larger question.
+        jobs: The jobs of one batch. All of them see the same snapshot, or that of the
+            first piece where they are pieces of a larger job.
         name: Under which the model is served.
         wait: Whether to wait for a snapshot that another thread is making.
 
     Returns:
-        The predictions for each question.
+        The predictions for each job.
     """
-    texts = [text for question in questions for text in question.texts]
-    starts = np.cumsum([0, *(len(question.texts) for question in questions)])
+    texts = [text for job in jobs for text in job.texts]
+    starts = np.cumsum([0, *(len(job.texts) for job in jobs)])
     vectors, current = predictor.vectors(texts), predictor.snapshot(wait=wait)
     groups: dict[tuple[str, Any, int, bool, int], _Group] = {}
-    for number, question in enumerate(questions):
-        snapshot = current if question.pin is None else question.pin.keep(current)
-        # The ensemble ranks as many candidates as are asked for: questions that ask for more than
+    for number, job in enumerate(jobs):
+        snapshot = current if job.pin is None else job.pin.keep(current)
+        # The ensemble ranks as many candidates as are asked for: jobs that ask for more than
         # the usual number stand alone, or they would change the probabilities of others.
-        head = predictor.require_head(question.head)
-        deep = question.k if head == ENSEMBLE and question.k > DEPTH else 0
-        key = (head, question.allow, deep, question.explain, id(snapshot))
+        head = predictor.require_head(job.head)
+        deep = job.k if head == ENSEMBLE and job.k > DEPTH else 0
+        key = (head, job.allow, deep, job.explain, id(snapshot))
         group = groups.setdefault(key, _Group(snapshot))
-        group.questions.append(number)
+        group.jobs.append(number)
         group.positions += range(starts[number], starts[number + 1])
-        group.k = max(group.k, question.k)
+        group.k = max(group.k, job.k)
     found: dict[int, Found] = {}
     for (head, allow, _, explain, _), group in groups.items():
         snapshot = group.snapshot
-        chosen = [questions[number] for number in group.questions]
+        chosen = [jobs[number] for number in group.jobs]
         some = vectors if len(groups) == 1 else vectors[group.positions]
         queries = Queries([texts[place] for place in group.positions], some)
         top = _rank(predictor, queries, snapshot, head, allow, chosen, group.k, explain)
@@ -164,15 +164,15 @@ def answer(
             _add_explanations(predictor, queries, snapshot, head, top, labels)
             near = neighbours(predictor, queries, snapshot)
         place = 0
-        for number, question in zip(group.questions, chosen, strict=True):
-            own = slice(place, place + len(question.texts))
+        for number, job in zip(group.jobs, chosen, strict=True):
+            own = slice(place, place + len(job.texts))
             place = own.stop
-            limits = _limits(predictor, question, head, snapshot)
-            kept = [_kept(line, question.k, limits) for line in labels[own]]
+            limits = _limits(predictor, job, head, snapshot)
+            kept = [_kept(line, job.k, limits) for line in labels[own]]
             notes = (top.notes or [None] * len(top))[own]
             shown = None if near is None else near[own]
             found[number] = Found(kept, head, model, name, snapshot.revision, notes, shown)
-    return [found[number] for number in range(len(questions))]
+    return [found[number] for number in range(len(jobs))]
 
 
 def _rank(
@@ -181,18 +181,18 @@ def _rank(
     snapshot: Snapshot,
     head: str,
     allow: tuple[str, ...] | None,
-    questions: list[Question],
+    jobs: list[PredictionJob],
     k: int,
     explain: bool,
 ) -> TopK:
     pairs = []
     place = 0
-    for question in questions:
-        denied = np.flatnonzero(snapshot.mask_of(question.deny)) if question.deny else ()
+    for job in jobs:
+        denied = np.flatnonzero(snapshot.mask_of(job.deny)) if job.deny else ()
         if len(denied):
-            positions = np.arange(place, place + len(question.texts))
+            positions = np.arange(place, place + len(job.texts))
             pairs.append(np.stack(np.meshgrid(positions, denied), axis=-1).reshape(-1, 2))
-        place += len(question.texts)
+        place += len(job.texts)
     return predictor.rank(
         queries,
         snapshot,
@@ -251,18 +251,18 @@ def _add_explanations(
 
 
 def _limits(
-    predictor: Predictor, question: Question, head: str, snapshot: Snapshot
+    predictor: Predictor, job: PredictionJob, head: str, snapshot: Snapshot
 ) -> NDArray[np.float32] | None:
-    if question.threshold is None:
+    if job.threshold is None:
         return None
-    predictor.check_threshold(question.threshold, head)
-    return predictor.thresholds(question.threshold, snapshot).astype(np.float32)
+    predictor.check_threshold(job.threshold, head)
+    return predictor.thresholds(job.threshold, snapshot).astype(np.float32)
 
 
 def _kept(
     line: list[dict[str, Any]], k: int, limits: NDArray[np.float32] | None
 ) -> list[dict[str, Any]]:
-    """Cut what was found for a whole group to what one question asked for."""
+    """Cut what was found for a whole group to what one job asked for."""
     kept = line[:k]
     if limits is not None:
         kept = [label for label in kept if label["score"] >= limits[label["row"]]]

@@ -27,8 +27,8 @@ from umpteen.serving import (
 from umpteen.serving.access import Access
 from umpteen.serving.connections import Connections
 from umpteen.serving.engine import Engine
-from umpteen.serving.guard import OPEN, Guard
 from umpteen.serving.metrics import ServiceMetrics, build_info, resident_bytes, unique_bytes
+from umpteen.serving.middleware import OPEN, RequestMiddleware
 from umpteen.serving.options import Options
 from umpteen.serving.routes_predict import DirectPredict
 from umpteen.serving.tracing import Tracer
@@ -46,7 +46,7 @@ ROUTES = (
 
 
 class Service(FastAPI):
-    """An application whose guard and predictions come before the framework's own layers."""
+    """An application whose middleware and predictions come before the framework's own layers."""
 
     guarded: ASGIApp
 
@@ -63,7 +63,7 @@ class Service(FastAPI):
         return document
 
     async def unguarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve what the guard lets through."""
+        """Serve what the middleware lets through."""
         await super().__call__(scope, receive, send)
 
 
@@ -110,7 +110,7 @@ def create_app(options: Options, connections: Connections | None = None) -> Fast
     if options.annif is not None:
         app.include_router(annif.project_routes(options.annif))
     errors.install(app)
-    app.guarded = Guard(
+    app.guarded = RequestMiddleware(
         DirectPredict(app.unguarded, engine=engine),
         options=options,
         metrics=metrics,

@@ -48,7 +48,7 @@ class _Failure:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchTimes:
     """What happened to a batch, for metrics."""
 
     size: float
@@ -88,7 +88,7 @@ class Batcher(Generic[Work, Answer]):
         wait_seconds: float,
         queue_size: float,
         on_failure: Callable[[Exception], None] = lambda error: None,
-        on_batch: Callable[[Batch], None] = lambda batch: None,
+        on_batch: Callable[[BatchTimes], None] = lambda batch: None,
     ) -> None:
         self._answer, self._on_failure, self._on_batch = answer, on_failure, on_batch
         self._batch_size, self._wait, self._queue_size = batch_size, wait_seconds, queue_size
@@ -214,7 +214,7 @@ class Batcher(Generic[Work, Answer]):
                 job.future.set_exception(outcome.error)
             else:
                 job.future.set_result(outcome)
-        self._on_batch(Batch(size, tuple(start - job.queued for job in jobs), now - start))
+        self._on_batch(BatchTimes(size, tuple(start - job.queued for job in jobs), now - start))
 
     async def _outcomes(self, jobs: list[_Job[Work, Answer]]) -> Sequence[Answer | _Failure]:
         """Process a batch; where that fails, process each of its jobs alone."""

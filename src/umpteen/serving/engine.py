@@ -13,12 +13,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from umpteen.serving.answering import Found, Question, answer, joined, pieces
-from umpteen.serving.batching import IN_TIME, Batch, Batcher, Overloaded
+from umpteen.serving.answering import Found, PredictionJob, answer, joined, pieces
+from umpteen.serving.batching import IN_TIME, Batcher, BatchTimes, Overloaded
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.models import ServedModels
 from umpteen.serving.options import Options
-from umpteen.serving.versions import Version
+from umpteen.serving.served_model import ServedModel
 from umpteen.store import ChangeStore
 
 logger = logging.getLogger("umpteen.serving")
@@ -101,14 +101,14 @@ class Engine:
         self.changes = ChangeQueue(
             max_waiting=options.max_waiting_changes, seconds=options.deadline_seconds
         )
-        self._batcher: Batcher[Question, Found] | None = None
+        self._batcher: Batcher[PredictionJob, Found] | None = None
         self._change_thread = ThreadPoolExecutor(
             1, thread_name_prefix="changes", initializer=_give_way
         )
         self._watch: asyncio.Task[None] | None = None
 
     @property
-    def version(self) -> Version:
+    def version(self) -> ServedModel:
         """The version that requests without a model get."""
         return self.models.active
 
@@ -148,10 +148,10 @@ class Engine:
         """Whether the watcher of the run folders works."""
         return self._watch is not None and not self._watch.done()
 
-    async def predict(self, question: Question, *, seconds: float, client: str = "") -> Found:
+    async def predict(self, job: PredictionJob, *, seconds: float, client: str = "") -> Found:
         """Return the labels of some texts (see ``Batcher.submit``)."""
         assert self._batcher is not None
-        work = pieces(question, self.version, self.options.batch_texts)
+        work = pieces(job, self.version, self.options.batch_texts)
         return joined(await self._batcher.submit(work, seconds=seconds, client=client))
 
     async def change(
@@ -160,7 +160,7 @@ class Engine:
         make: Callable[[ChangeStore], int],
         *,
         size: int = 1,
-        version: Version | None = None,
+        version: ServedModel | None = None,
     ) -> tuple[int, int]:
         """Make a change in the change thread, one at a time.
 
@@ -174,7 +174,7 @@ class Engine:
             StoreDamaged: If the store is damaged.
         """
 
-        def work(version: Version) -> tuple[int, int]:
+        def work(version: ServedModel) -> tuple[int, int]:
             count = make(version.store)
             revision = version.store.revision
             # New texts are encoded here; a prediction then finds them done.
@@ -188,26 +188,26 @@ class Engine:
         self.metrics.add("changes_total", count, kind=kind)
         return count, revision
 
-    def _answer(self, questions: list[Question]) -> list[Found]:
-        """Answer a batch; questions about one model together."""
+    def _answer(self, jobs: list[PredictionJob]) -> list[Found]:
+        """Answer a batch; jobs about one model together."""
         by_version: dict[int, list[int]] = {}
-        for number, question in enumerate(questions):
-            assert question.version is not None
-            by_version.setdefault(id(question.version), []).append(number)
+        for number, job in enumerate(jobs):
+            assert job.version is not None
+            by_version.setdefault(id(job.version), []).append(number)
         # While a change is encoded in this process its snapshot is not waited for.
         wait = not self.changes.working
         found: dict[int, Found] = {}
         for numbers in by_version.values():
-            version = questions[numbers[0]].version
+            version = jobs[numbers[0]].version
             assert version is not None
-            own = [questions[number] for number in numbers]
+            own = [jobs[number] for number in numbers]
             answers = answer(version.predictor, version.model, own, name=version.name, wait=wait)
             found.update(zip(numbers, answers, strict=True))
-        texts = sum(len(question.texts) for question in questions)
+        texts = sum(len(job.texts) for job in jobs)
         self.metrics.observe("batch_texts", texts)
-        return [found[number] for number in range(len(questions))]
+        return [found[number] for number in range(len(jobs))]
 
-    def _observe_batch(self, batch: Batch) -> None:
+    def _observe_batch(self, batch: BatchTimes) -> None:
         for waited in batch.waited:
             self.metrics.observe("queue_seconds", waited)
         self.metrics.observe("compute_seconds", batch.seconds)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from umpteen.errors import ConfigError, DataError, NotWritten, StoreDamaged, UmpteenError
 from umpteen.serving.batching import DeadlinePassed, Overloaded
-from umpteen.serving.wire import ErrorResponse
+from umpteen.serving.schemas import ErrorResponse
 
 logger = logging.getLogger("umpteen.serving")
 

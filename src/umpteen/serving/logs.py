@@ -12,7 +12,7 @@ import time
 LINES, PER_SECONDS = 100, 10.0
 """Lines of one kind that are written in a period; the rest is counted."""
 UNLIMITED = "request"
-"""The line of a request that was granted; see ``guard``."""
+"""The line of a request that was granted; see ``middleware``."""
 
 
 class JsonLines(logging.Formatter):

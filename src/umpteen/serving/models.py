@@ -16,7 +16,7 @@ from umpteen.errors import ConfigError, NotWritten, RunError, UmpteenError
 from umpteen.serving.control import Control, Wanted
 from umpteen.serving.metrics import ServiceMetrics
 from umpteen.serving.options import NAME, Options, name_runs
-from umpteen.serving.versions import Stamp, Version, load_version, stamp_of
+from umpteen.serving.served_model import ServedModel, Stamp, load_served_model, stamp_of
 from umpteen.store.carry import carry_changes
 
 logger = logging.getLogger("umpteen.serving")
@@ -52,11 +52,11 @@ class ServedModels:
         self.control.acknowledge(wanted.generation)
 
     @property
-    def active(self) -> Version:
+    def active(self) -> ServedModel:
         """The version that requests without a model get."""
         return self._versions[self._active]
 
-    def get(self, name: str | None) -> Version | None:
+    def get(self, name: str | None) -> ServedModel | None:
         """Return a version by name, the active one for None; None if there is none."""
         return self.active if name is None else self._versions.get(name)
 
@@ -166,7 +166,7 @@ class ServedModels:
             except Exception as error:  # the old version serves on; the next change is tried
                 self._report_failure(error)
 
-    async def _refresh(self, version: Version) -> None:
+    async def _refresh(self, version: ServedModel) -> None:
         """Load a version again if its folder has changed."""
         name, now = version.name, await asyncio.to_thread(stamp_of, version.run)
         due = self._retry_at.get(name, math.inf) <= time.monotonic()
@@ -182,7 +182,7 @@ class ServedModels:
     async def _change(
         self,
         change: Callable[[Wanted], dict[str, object]],
-        loaded: dict[str, Version] | None = None,
+        loaded: dict[str, ServedModel] | None = None,
     ) -> None:
         """Change what all workers serve, and wait until they do."""
 
@@ -202,7 +202,7 @@ class ServedModels:
         while self.control.behind() and time.monotonic() < end:
             await asyncio.sleep(0.05)
 
-    async def _follow(self, loaded: dict[str, Version]) -> None:
+    async def _follow(self, loaded: dict[str, ServedModel]) -> None:
         """Serve what is wanted."""
         async with self._swapping:
             wanted = await asyncio.to_thread(self.control.read)
@@ -223,7 +223,7 @@ class ServedModels:
                 self._garbage = True
             self.control.acknowledge(wanted.generation)
 
-    def _put(self, loaded: dict[str, Version]) -> None:
+    def _put(self, loaded: dict[str, ServedModel]) -> None:
         self._garbage = self._garbage or any(name in self._versions for name in loaded)
         self._versions.update(loaded)
         self.failures = 0
@@ -233,12 +233,12 @@ class ServedModels:
             fields = {"name": version.name, "model": version.model}
             logger.info("version loaded", extra={"fields": fields})
 
-    def _load(self, name: str, run: str) -> Version:
-        return load_version(
+    def _load(self, name: str, run: str) -> ServedModel:
+        return load_served_model(
             name, run, self._options.device, self._options.backend, self._options.budget_ms
         )
 
-    def _require(self, name: str) -> Version:
+    def _require(self, name: str) -> ServedModel:
         version = self._versions.get(name)
         if version is None:
             known = ", ".join(self._versions)

@@ -21,8 +21,8 @@ from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.metrics import CONTENT_TYPE
 from umpteen.serving.options import Options
 from umpteen.serving.routes_predict import version_of
-from umpteen.serving.versions import Version
-from umpteen.serving.wire import EnsembleInfo, ErrorResponse, InfoResponse, ModelName
+from umpteen.serving.schemas import EnsembleInfo, ErrorResponse, InfoResponse, ModelName
+from umpteen.serving.served_model import ServedModel
 
 AS_JSON: dict[int | str, dict[str, Any]] = {
     code: {
@@ -58,7 +58,7 @@ async def info(request: Request, model: ModelName | None = None) -> InfoResponse
     return await asyncio.to_thread(read_info, engine.options, version, may_change=may_change)
 
 
-def read_info(options: Options, version: Version, *, may_change: bool) -> InfoResponse:
+def read_info(options: Options, version: ServedModel, *, may_change: bool) -> InfoResponse:
     """Collect what ``/v1/info`` returns."""
     predictor, snapshot = version.predictor, version.predictor.snapshot()
     retired = 0 if snapshot.allowed is None else int((~snapshot.allowed).sum())
@@ -157,7 +157,7 @@ def _file(name: str) -> Response:
     return Response(PAGE[name], media_type=KINDS[name.rpartition(".")[2]], headers=headers)
 
 
-def _ensemble(version: Version) -> EnsembleInfo | None:
+def _ensemble(version: ServedModel) -> EnsembleInfo | None:
     ensemble = version.predictor.ensemble
     if ensemble is None:
         return None
@@ -172,7 +172,7 @@ def _ensemble(version: Version) -> EnsembleInfo | None:
     )
 
 
-def _why_no_changes(version: Version, *, may_change: bool) -> str:
+def _why_no_changes(version: ServedModel, *, may_change: bool) -> str:
     if version.store.damage is not None:
         return "the store of changes is damaged; repair it with: umpteen repair"
     if not may_change:
@@ -182,7 +182,7 @@ def _why_no_changes(version: Version, *, may_change: bool) -> str:
     return ""
 
 
-def _frequencies(version: Version) -> list[dict[str, Any]]:
+def _frequencies(version: ServedModel) -> list[dict[str, Any]]:
     """Count the labels with 0, 1, 2 to 3, 4 to 7, ... training texts."""
     counts = np.asarray(version.predictor.label_counts)
     place = np.where(counts > 0, np.floor(np.log2(np.maximum(counts, 1))).astype(int) + 1, 0)
@@ -199,7 +199,7 @@ def _frequencies(version: Version) -> list[dict[str, Any]]:
     ]
 
 
-def _history(version: Version) -> list[dict[str, Any]]:
+def _history(version: ServedModel) -> list[dict[str, Any]]:
     """Read the validation metrics of the last epochs."""
     try:
         written = read_json(RunFolder(version.folder).metrics, error=RunError)

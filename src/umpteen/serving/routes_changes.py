@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS
 from umpteen.serving.routes_predict import version_of
-from umpteen.serving.wire import ErrorResponse, ModelName, as_json
+from umpteen.serving.schemas import ErrorResponse, ModelName, as_json
 
 router = APIRouter(tags=["changes"], responses={**BREAKS, 404: {"model": ErrorResponse}})
 

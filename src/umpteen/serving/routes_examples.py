@@ -9,7 +9,7 @@ from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.routes_labels import CHANGE_BREAKS
 from umpteen.serving.routes_predict import version_of
-from umpteen.serving.wire import ChangeResponse, ExamplesRequest, ModelName
+from umpteen.serving.schemas import ChangeResponse, ExamplesRequest, ModelName
 
 router = APIRouter(tags=["examples"], responses=BREAKS)
 

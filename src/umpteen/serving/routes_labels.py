@@ -12,7 +12,7 @@ from umpteen.serving.access import caller_of
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
 from umpteen.serving.routes_predict import check_ids, version_of
-from umpteen.serving.wire import (
+from umpteen.serving.schemas import (
     AddRequest,
     ChangeResponse,
     ErrorResponse,

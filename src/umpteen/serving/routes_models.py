@@ -13,14 +13,14 @@ from umpteen.errors import ConfigError, RunError
 from umpteen.serving.access import caller_of
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
-from umpteen.serving.wire import ErrorResponse, ModelName, Strict
+from umpteen.serving.schemas import ErrorResponse, ModelName, Strict
 
 logger = logging.getLogger("umpteen.serving")
 MODEL_BREAKS: dict[int | str, dict[str, Any]] = {409: {"model": ErrorResponse}}
 router = APIRouter(tags=["models"], responses=BREAKS)
 
 
-class ServedModel(BaseModel):
+class ModelEntry(BaseModel):
     """A run that is served, or could be."""
 
     name: str
@@ -40,7 +40,7 @@ class ModelsResponse(BaseModel):
     """All models."""
 
     active: str
-    models: list[ServedModel]
+    models: list[ModelEntry]
     workers_behind: int = Field(description="Workers that do not serve this yet.")
 
 
@@ -121,7 +121,7 @@ async def _state(engine: Engine) -> ModelsResponse:
     listed = await asyncio.to_thread(engine.models.listing)
     return ModelsResponse(
         active=engine.version.name,
-        models=[ServedModel(**each) for each in listed],
+        models=[ModelEntry(**each) for each in listed],
         workers_behind=engine.models.control.behind(),
     )
 

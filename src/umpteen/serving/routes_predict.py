@@ -18,13 +18,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from umpteen.predictor import DEFAULT_K_ABOVE
 from umpteen.serving.access import Caller, caller_of
-from umpteen.serving.answering import Found, Question
+from umpteen.serving.answering import Found, PredictionJob
 from umpteen.serving.costs import check_cost
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused, invalid_sentence
 from umpteen.serving.options import Options
-from umpteen.serving.versions import Version
-from umpteen.serving.wire import ErrorResponse, PredictRequest, PredictResponse, to_json
+from umpteen.serving.schemas import ErrorResponse, PredictRequest, PredictResponse, to_json
+from umpteen.serving.served_model import ServedModel
 
 DEFAULT_K = 5
 """Labels of a text by default."""
@@ -47,13 +47,13 @@ async def predict(body: PredictRequest, request: Request) -> Response:
 
 async def respond(body: PredictRequest, engine: Engine, caller: Caller) -> bytes:
     """Return the body of the response to a request."""
-    question = await check(body, engine)
+    job = await check(body, engine)
     seconds = engine.options.deadline_seconds
     if body.deadline_ms is not None:
         seconds = min(seconds, body.deadline_ms / 1000)
-    found = await engine.predict(question, seconds=seconds, client=caller.client)
-    engine.metrics.add("texts_total", len(question.texts))
-    if len(question.texts) * question.k <= SMALL_ANSWER:
+    found = await engine.predict(job, seconds=seconds, client=caller.client)
+    engine.metrics.add("texts_total", len(job.texts))
+    if len(job.texts) * job.k <= SMALL_ANSWER:
         return encode(found)
     return await asyncio.to_thread(encode, found)
 
@@ -80,8 +80,8 @@ def _predictions(found: Found) -> list[dict[str, Any]]:
     return predictions
 
 
-async def check(body: PredictRequest, engine: Engine) -> Question:
-    """Return the question of a request that is within the limits.
+async def check(body: PredictRequest, engine: Engine) -> PredictionJob:
+    """Return the job of a request that is within the limits.
 
     Raises:
         Refused: If it is not.
@@ -102,7 +102,7 @@ async def check(body: PredictRequest, engine: Engine) -> Question:
     for name, ids in (("allow", body.allow), ("deny", body.deny)):
         if ids is not None:
             await check_ids(ids, name, engine, version)
-    return Question(
+    return PredictionJob(
         texts=texts,
         k=k,
         head=body.head,
@@ -114,7 +114,7 @@ async def check(body: PredictRequest, engine: Engine) -> Question:
     )
 
 
-def version_of(engine: Engine, name: str | None) -> Version:
+def version_of(engine: Engine, name: str | None) -> ServedModel:
     """Return the model that a request names, the active one for None.
 
     Raises:
@@ -152,7 +152,7 @@ def _check_texts(texts: Sequence[str], options: Options) -> None:
 
 
 async def check_ids(
-    ids: Sequence[str], name: str, engine: Engine, version: Version, *, status: int = 422
+    ids: Sequence[str], name: str, engine: Engine, version: ServedModel, *, status: int = 422
 ) -> None:
     """Raise unless all ids are those of labels, and not too many.
 

@@ -20,15 +20,15 @@ from umpteen.run_folder import RunFolder
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS
 from umpteen.serving.routes_predict import version_of
-from umpteen.serving.versions import Version
-from umpteen.serving.wire import ErrorResponse, ModelName, as_json
+from umpteen.serving.schemas import ErrorResponse, ModelName, as_json
+from umpteen.serving.served_model import ServedModel
 
 router = APIRouter(tags=["about"], responses={**BREAKS, 404: {"model": ErrorResponse}})
 N_EXAMPLES, MAX_CHARACTERS = 3, 160
 MAX_VALIDATIONS = 200
 
 
-class LossCurve(BaseModel):
+class LossCurveResponse(BaseModel):
     """Training loss by step, thinned for drawing."""
 
     steps: list[float]
@@ -37,7 +37,7 @@ class LossCurve(BaseModel):
     smooth: list[float]
 
 
-class Validation(BaseModel):
+class ValidationResponse(BaseModel):
     """Metric values of each head after an epoch, percent."""
 
     epoch: int
@@ -68,8 +68,8 @@ class ReportResponse(BaseModel):
     standing: str
     model_epoch: int | None = Field(description="Epoch of the served model.")
     select: str | None = Field(description="The metric that chose it.")
-    loss: LossCurve | None
-    validations: list[Validation]
+    loss: LossCurveResponse | None
+    validations: list[ValidationResponse]
     ensemble: list[EnsembleVariant] = Field(description="The first is the default.")
     bins: list[FrequencyBin] = Field(description="Head to tail.")
     examples: list[str] = Field(description="Some texts to try.")
@@ -84,7 +84,7 @@ async def report(request: Request, model: ModelName | None = None) -> Response:
     return as_json(await asyncio.to_thread(read_report, version))
 
 
-def read_report(version: Version) -> dict[str, Any]:
+def read_report(version: ServedModel) -> dict[str, Any]:
     """Collect what ``/v1/report`` returns, as JSON values."""
     folder = RunFolder(version.folder)
     try:
@@ -157,7 +157,7 @@ def _examples(folder: RunFolder) -> list[str]:
     return found
 
 
-def _facts(history: History | None, version: Version) -> dict[str, str]:
+def _facts(history: History | None, version: ServedModel) -> dict[str, str]:
     facts = {"Labels in training": f"{len(version.predictor.labels):,}"}
     if history is None:
         return facts

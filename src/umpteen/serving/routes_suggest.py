@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from umpteen.head_names import ENSEMBLE
 from umpteen.serving.engine import Engine
 from umpteen.serving.errors import BREAKS, Refused
-from umpteen.serving.wire import Strict
+from umpteen.serving.schemas import Strict
 from umpteen.suggestions import Suggestion, suggest
 
 router = APIRouter(tags=["predict"], responses=BREAKS)

@@ -7,7 +7,7 @@ from umpteen.store.change_store import ChangeStore
 from umpteen.store.checks import NewLabel, text_digest
 from umpteen.store.damage import Damage, DamageKind
 from umpteen.store.reader import AuditEntry
-from umpteen.store.state import Examples, StoreState
+from umpteen.store.state import StoredExamples, StoreState
 from umpteen.store.vector_cache import VectorCache
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "ChangeStore",
     "Damage",
     "DamageKind",
-    "Examples",
+    "StoredExamples",
     "NewLabel",
     "StoreState",
     "VectorCache",

@@ -15,12 +15,12 @@ from pathlib import Path
 from umpteen.data.labels import LabelSet
 from umpteen.errors import NotWritten, RunError
 from umpteen.files import atomic_folder, exclusive_folder, leftovers, sync
-from umpteen.store.change_store import FILE_NAME, WITNESS_NAME, ChangeStore
+from umpteen.store.change_store import FILE_NAME, REVISION_NAME, ChangeStore
 from umpteen.store.reader import damaged
 from umpteen.store.repair import find_damage
+from umpteen.store.revision_file import RevisionRecord, create_revision
 from umpteen.store.schema import Header, read_header, write_header
 from umpteen.store.vector_cache import FOLDER as CACHE
-from umpteen.store.witness import Witness, create_witness
 
 ATTEMPTS = 5
 Signatures = dict[str, tuple[int, int, int]]
@@ -70,7 +70,7 @@ def _copy_store(store: ChangeStore, folder: Path) -> int:
         header: Header = replace(read_header(copy), id=uuid.uuid4().hex)
         write_header(copy, header)
         copy.execute("COMMIT")
-    create_witness(folder / WITNESS_NAME, Witness(header.id, header.revision))
+    create_revision(folder / REVISION_NAME, RevisionRecord(header.id, header.revision))
     return header.revision
 
 
@@ -98,7 +98,7 @@ def _copy_rest(source: Path, folder: Path) -> None:
 
 def _signatures(source: Path) -> Signatures:
     """Return what differs when a file was replaced, by name; cached vectors may change freely."""
-    passed = {*leftovers(source), *source.glob(f"{FILE_NAME}*"), source / WITNESS_NAME}
+    passed = {*leftovers(source), *source.glob(f"{FILE_NAME}*"), source / REVISION_NAME}
     passed.add(source / CACHE)
     found: Signatures = {}
     for place in sorted(source.iterdir()):

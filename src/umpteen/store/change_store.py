@@ -16,7 +16,7 @@ from umpteen.store.writer import Writer
 from umpteen.store.writing import Planner, plan_examples, plan_new_labels, plan_retirements
 
 FILE_NAME = "changes.sqlite"
-WITNESS_NAME = "changes.witness"
+REVISION_NAME = "changes.revision"
 WRITE_BUSY_SECONDS = 5.0
 
 
@@ -45,9 +45,9 @@ class ChangeStore:
         self.read_only = read_only
         self.tolerant = tolerant
         self._busy_seconds = busy_seconds
-        witness = self.path.with_name(WITNESS_NAME)
-        self.reader = Reader(self.path, witness, labels, tolerant=tolerant)
-        self._writer = Writer(self.path, witness, labels, self.reader.poll, busy_seconds)
+        revision_file = self.path.with_name(REVISION_NAME)
+        self.reader = Reader(self.path, revision_file, labels, tolerant=tolerant)
+        self._writer = Writer(self.path, revision_file, labels, self.reader.poll, busy_seconds)
 
     @classmethod
     def open(

@@ -15,7 +15,7 @@ class DamageKind(StrEnum):
     ROLLED_BACK = "rolled_back"
     """The file lacks changes that were granted: it was cut or is an older copy."""
     REPLACED = "replaced"
-    """The file belongs to another history of changes than the witness file."""
+    """The file belongs to another history of changes than the revision file."""
     UNREADABLE = "unreadable"
     """SQLite cannot read the file, or its tables are not those of a store."""
     BAD_ROWS = "bad_rows"

@@ -17,7 +17,7 @@ _SEARCH_TEXTS: dict[int, tuple[weakref.ref[LabelSet], str, NDArray[np.int64]]] =
 
 
 @dataclass(frozen=True)
-class ListedLabel:
+class LabelRow:
     """A label as it is shown to people."""
 
     id: str
@@ -32,7 +32,7 @@ class ListedLabel:
 class Page:
     """One page of a list of labels."""
 
-    labels: list[ListedLabel]
+    labels: list[LabelRow]
     total: int
     """Number of labels on all pages."""
 
@@ -74,13 +74,11 @@ def list_labels(
     return Page([show_label(state, counts, row) for row in found], len(rows))
 
 
-def show_label(state: StoreState, counts: NDArray[np.int64], row: int) -> ListedLabel:
+def show_label(state: StoreState, counts: NDArray[np.int64], row: int) -> LabelRow:
     """Return one label as it is shown to people."""
     n, labels = len(state.trained), state.labels
     kind = "retired" if state.is_retired(row) else "trained" if row < n else "added"
-    return ListedLabel(
-        labels.ids[row], labels.titles[row], int(counts[row]) if row < n else 0, kind
-    )
+    return LabelRow(labels.ids[row], labels.titles[row], int(counts[row]) if row < n else 0, kind)
 
 
 def _matching(state: StoreState, search: str, changed: bool) -> NDArray[np.int64]:

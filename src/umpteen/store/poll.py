@@ -9,8 +9,8 @@ from umpteen.errors import LabelMismatch
 from umpteen.store.connections import Link
 from umpteen.store.damage import Damage, DamageKind
 from umpteen.store.reading import reading
+from umpteen.store.revision_file import RevisionRecord, read_revision
 from umpteen.store.schema import BadStore, Header, check_tables, read_header
-from umpteen.store.witness import Witness, read_witness
 
 Key = tuple[object, ...]
 
@@ -18,9 +18,9 @@ Key = tuple[object, ...]
 class Poll:
     """What a reader knows of the file: its history, its revision and its damage."""
 
-    def __init__(self, link: Link, witness: Path, fingerprint: str) -> None:
+    def __init__(self, link: Link, revision_file: Path, fingerprint: str) -> None:
         self._link = link
-        self._witness = witness
+        self._revision_file = revision_file
         self._fingerprint = fingerprint
         self._data_version = -1
         self._seen = ("", 0)
@@ -56,13 +56,13 @@ class Poll:
                 self._link.close()  # it may have been mended: look at everything again
             elif not self._is_new():
                 return self
-            # Of two moments the witness must be the earlier one.
-            witness = read_witness(self._witness)
+            # Of two moments the revision file must be the earlier one.
+            record = read_revision(self._revision_file)
             header, version = self._read()
-            damage = self.compare(header, witness)
+            damage = self.compare(header, record)
             if damage is not None and damage.kind == DamageKind.REPLACED:
-                # By a restore after the witness was read: its own witness came with it.
-                damage = self.compare(header, read_witness(self._witness))
+                # By a restore after the revision file was read: its own revision file came with it.
+                damage = self.compare(header, read_revision(self._revision_file))
             self._take(header, damage)
             self._data_version = version
         except (BadStore, OSError) as error:
@@ -75,8 +75,8 @@ class Poll:
             self.damage = Damage(DamageKind.UNREADABLE, self._link.path, detail)
         return self
 
-    def compare(self, header: Header | None, witness: Witness | None) -> Damage | None:
-        """Compare the file with the witness and with what this process has seen of it.
+    def compare(self, header: Header | None, record: RevisionRecord | None) -> Damage | None:
+        """Compare the file with the revision file and with what this process has seen of it.
 
         Raises:
             LabelMismatch: If the store belongs to other labels.
@@ -85,18 +85,18 @@ class Poll:
         if header is not None and header.fingerprint != self._fingerprint:
             raise LabelMismatch(
                 f"{path} belongs to labels with the fingerprint {header.fingerprint[:12]}, and the "
-                f"run's labels have {self._fingerprint[:12]}; move the file and changes.witness "
+                f"run's labels have {self._fingerprint[:12]}; move the file and changes.revision "
                 "away to go on without its changes"
             )
-        granted = witness.revision if witness is not None else 0
+        granted = record.revision if record is not None else 0
         if header is None:
             granted = max(granted, self.revision)
             if not granted:
                 return None
             detail = f"is missing or empty, although {_changes(granted)} granted"
             return Damage(DamageKind.MISSING, path, detail)
-        if witness is not None and granted and witness.store_id != header.id:
-            detail = "is not the store that changes.witness belongs to"
+        if record is not None and granted and record.store_id != header.id:
+            detail = "is not the store that changes.revision belongs to"
             return Damage(DamageKind.REPLACED, path, detail)
         store_id, revision = self._seen  # at once: another thread may look again meanwhile
         if header.id == store_id:
@@ -109,8 +109,8 @@ class Poll:
     def _is_new(self) -> bool:
         connection, opened = self._link.get()
         if connection is None:
-            # Usual for a run without changes: one more look, for a witness.
-            return bool(self.revision) or self._witness.exists()
+            # Usual for a run without changes: one more look, for a revision file.
+            return bool(self.revision) or self._revision_file.exists()
         if opened:
             return True
         (version,) = connection.execute("PRAGMA data_version").fetchone()

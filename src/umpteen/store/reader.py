@@ -39,13 +39,15 @@ class AuditEntry:
 class Reader:
     """Read a store; threads share it under a lock that no writer holds."""
 
-    def __init__(self, path: Path, witness: Path, labels: LabelSet, *, tolerant: bool) -> None:
+    def __init__(
+        self, path: Path, revision_file: Path, labels: LabelSet, *, tolerant: bool
+    ) -> None:
         self._path = path
         self._labels = labels
         self._tolerant = tolerant
         self._link = Link(path, writes=False, busy_seconds=BUSY_SECONDS)
         self._lock = self._link.lock
-        self.poll = Poll(self._link, witness, labels.fingerprint)
+        self.poll = Poll(self._link, revision_file, labels.fingerprint)
         self._state: tuple[object, StoreState] | None = None
 
     def revision(self) -> int:

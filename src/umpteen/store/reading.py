@@ -22,7 +22,7 @@ from umpteen.store.schema import (
     read_header,
     retirement_crc,
 )
-from umpteen.store.state import ROW_TYPE, Examples, StoreState, with_retirements
+from umpteen.store.state import ROW_TYPE, StoredExamples, StoreState, with_retirements
 
 Row = tuple[Any, ...]
 LABELS = "SELECT crc, seq, revision, id, text, content FROM labels"
@@ -147,7 +147,7 @@ def _read_labels(
 
 def _read_examples(
     connection: sqlite3.Connection, base: StoreState, n_examples: int, n_labels: int, bad: BadRows
-) -> Examples:
+) -> StoredExamples:
     examples, known = base.examples, len(base.examples)
     if not known and not n_examples:
         return examples
@@ -169,7 +169,7 @@ def _read_examples(
     for position, row in enumerate(rows, known):
         if row[3]:
             examples.positions[row[3]] = position
-    return Examples(
+    return StoredExamples(
         examples.digests.updated([row[3] for row in rows]),
         examples.packed_rows.updated(
             [row[4] for row in rows], {seq: row[4] for seq, row in replaced.items()}

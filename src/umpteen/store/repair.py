@@ -19,13 +19,13 @@ from pathlib import Path
 from umpteen.data.labels import LabelSet
 from umpteen.errors import NotWritten
 from umpteen.files import sync
-from umpteen.store.change_store import FILE_NAME, WITNESS_NAME, ChangeStore
+from umpteen.store.change_store import FILE_NAME, REVISION_NAME, ChangeStore
 from umpteen.store.checks import NewLabel
 from umpteen.store.damage import Damage, DamageKind
 from umpteen.store.reading import CHANGES, good_row, lost_label_id, reading, whole_table
+from umpteen.store.revision_file import RevisionRecord, create_revision, read_revision
 from umpteen.store.schema import Header, change_crc, create_tables
 from umpteen.store.state import StoreState
-from umpteen.store.witness import Witness, create_witness, read_witness
 from umpteen.store.writing import Change, write_change
 
 PAGE = 4096
@@ -83,16 +83,16 @@ def repair(run: str | Path, labels: LabelSet) -> RepairReport | None:
     if damage is None:
         return None
     path = Path(run) / FILE_NAME
-    witness = read_witness(Path(run) / WITNESS_NAME)
+    record = read_revision(Path(run) / REVISION_NAME)
     temporary = path.with_name(f".{FILE_NAME}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with _readable(run, labels) as store:
             state, texts, audit = _salvage(store)
-            granted = max(witness.revision if witness is not None else 0, state.revision)
+            granted = max(record.revision if record is not None else 0, state.revision)
             header = _write_new(temporary, labels, state, texts, audit, granted)
         lost_changes = granted - state.revision
         aside = _swap(path, temporary)
-        create_witness(Path(run) / WITNESS_NAME, Witness(header.id, header.revision))
+        create_revision(Path(run) / REVISION_NAME, RevisionRecord(header.id, header.revision))
     except OSError as error:
         raise NotWritten(f"{path} could not be repaired ({error.strerror})") from error
     except sqlite3.Error as error:

@@ -19,7 +19,7 @@ ROW_TYPE = np.dtype("<i8")
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class StoredExamples:
     """Labelled texts, one position per distinct text, in the order of their first addition.
 
     A text keeps its position for ever; adding it again changes its labels and its revision only.
@@ -37,7 +37,7 @@ class Examples:
     """From digest to position; shared between states, so it may hold later examples too."""
 
     @classmethod
-    def empty(cls) -> Examples:
+    def empty(cls) -> StoredExamples:
         """Return no examples."""
         return cls(ChunkedList(), ChunkedList(), ChunkedList(), {})
 
@@ -94,7 +94,7 @@ class StoreState:
     """Labels added since the training."""
     retired_rows: NDArray[np.int64]
     """Rows of retired labels, ascending; trained and added labels alike."""
-    examples: Examples
+    examples: StoredExamples
     damage: Damage | None = None
     """Why changes are refused, in a store that was opened with ``tolerant=True``."""
 
@@ -102,7 +102,7 @@ class StoreState:
     def empty(cls, trained: LabelSet, damage: Damage | None = None) -> StoreState:
         """Return the state of a run without changes."""
         none = _frozen(np.zeros(0, np.int64))
-        return cls(trained, "", 0, AddedLabels.empty(), none, Examples.empty(), damage)
+        return cls(trained, "", 0, AddedLabels.empty(), none, StoredExamples.empty(), damage)
 
     @cached_property
     def labels(self) -> LabelSet:

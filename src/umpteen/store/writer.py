@@ -1,4 +1,4 @@
-"""Grant changes: one transaction each, checked against the witness, recorded in it afterwards."""
+"""Grant changes: one transaction each, checked against the revision file and recorded in it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from umpteen.store.connections import Link
 from umpteen.store.damage import Damage, DamageKind
 from umpteen.store.poll import Poll
 from umpteen.store.reader import damaged
+from umpteen.store.revision_file import (
+    RevisionRecord,
+    advance_revision,
+    create_revision,
+    read_revision,
+)
 from umpteen.store.schema import BadStore, Header, check_tables, create_tables, read_header
-from umpteen.store.witness import Witness, advance_witness, create_witness, read_witness
 from umpteen.store.writing import Planner, write_change
 
 ATTEMPTS = 5
@@ -29,10 +34,10 @@ class Writer:
     """The writing side of a store."""
 
     def __init__(
-        self, path: Path, witness: Path, labels: LabelSet, poll: Poll, busy_seconds: float
+        self, path: Path, revision_file: Path, labels: LabelSet, poll: Poll, busy_seconds: float
     ) -> None:
         self._path = path
-        self._witness = witness
+        self._revision_file = revision_file
         self._labels = labels
         self._poll = poll
         self._link = Link(path, writes=True, busy_seconds=busy_seconds)
@@ -56,7 +61,7 @@ class Writer:
             except OSError as error:
                 raise self._not_written(error.strerror or str(error)) from error
             if count:
-                advance_witness(self._witness, Witness(header.id, header.revision))
+                advance_revision(self._revision_file, RevisionRecord(header.id, header.revision))
             return count
 
     def close(self) -> None:
@@ -75,7 +80,7 @@ class Writer:
 
     def _transact(self, plan: Planner, who: str) -> tuple[Header, int]:
         # Read before the transaction: the store must hold what was granted before it began.
-        witness = read_witness(self._witness)
+        record = read_revision(self._revision_file)
         if not self._path.exists():
             # A change that is refused, or that changes nothing, must not create the file.
             with contextlib.closing(_empty_store(self._labels.fingerprint)) as nothing:
@@ -87,7 +92,7 @@ class Writer:
         try:
             if self._link.get()[0] is not connection:
                 raise _Replaced("the file was replaced during the change")
-            header = self._header(connection, witness)
+            header = self._header(connection, record)
             change = plan(connection, header)
             if not change.touched:
                 return header, 0
@@ -99,20 +104,20 @@ class Writer:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
-    def _header(self, connection: sqlite3.Connection, witness: Witness | None) -> Header:
+    def _header(self, connection: sqlite3.Connection, record: RevisionRecord | None) -> Header:
         try:
             header = read_header(connection) if check_tables(connection) else None
         except BadStore as error:
             raise damaged(Damage(DamageKind.UNREADABLE, self._path, str(error))) from error
-        damage = self._poll.compare(header, witness)
+        damage = self._poll.compare(header, record)
         if damage is not None and damage.kind == DamageKind.REPLACED:
-            # By a restore after the witness was read: its own witness came with it.
-            damage = self._poll.compare(header, read_witness(self._witness))
+            # By a restore after the revision file was read: its own revision file came with it.
+            damage = self._poll.compare(header, read_revision(self._revision_file))
         if damage is not None:
             raise damaged(damage)
         if header is None:
             header = Header(uuid.uuid4().hex, self._labels.fingerprint)
-            create_witness(self._witness, Witness(header.id, 0))
+            create_revision(self._revision_file, RevisionRecord(header.id, 0))
             create_tables(connection, header)
         return header
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from umpteen.errors import ConfigError
 from umpteen.metrics import parse, parse_all
-from umpteen.study.values import file_name, number, require_known, text, texts, truth
+from umpteen.study.toml_values import file_name, number, require_known, text, texts, truth
 
 STUDY_METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "R@10", "R@100", "C@5")
 PLOTS = {

@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from umpteen.files import atomic_file
+from umpteen.metrics.bins import BIN_NAMES
 from umpteen.report.charts import LARGE, Line, bar_chart, line_chart
 from umpteen.report.elements import tag
 from umpteen.study.definition import Study
@@ -28,7 +29,6 @@ STYLE = "\n".join(
         ),
     ]
 )
-BIN_NAMES = ("head", "2", "3", "4", "tail")
 TITLE, LEGEND = 26, 18
 GROUPS = 5
 """Presets in one bar chart; the names of more would meet."""

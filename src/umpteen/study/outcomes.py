@@ -22,7 +22,7 @@ from umpteen.scoring import score
 from umpteen.study.definition import Run
 from umpteen.types import TopK
 
-METRICS = ("RP@5", "nDCG@5")
+EXTRA_METRICS = ("RP@5", "nDCG@5")
 DEPTH = 5
 
 
@@ -90,7 +90,7 @@ def group_metrics(
     groups: Mapping[str, Sequence[int]],
     *,
     head: str | None = None,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] = EXTRA_METRICS,
 ) -> dict[str, dict[str, float]]:
     """Rank the labels of each group alone and compare them with the positives of the group.
 

@@ -17,7 +17,7 @@ from umpteen.study.definition import Run, Study
 from umpteen.study.outcomes import per_query_file, result_file
 from umpteen.study.results import best_head
 
-METRICS = ("P@1", "P@5", "PSP@1", "PSP@5")
+PAIRED_METRICS = ("P@1", "P@5", "PSP@1", "PSP@5")
 PRESET = "preset:"
 KEPT = "paired.json"
 """Differences in the folder of a study, since the values of queries are too large to keep."""
@@ -90,14 +90,14 @@ def as_json(found: Sequence[Difference]) -> list[dict[str, Any]]:
 
 def table(found: Sequence[Difference]) -> str:
     """Return Markdown: a row for each switch; bold where the difference is clear."""
-    columns = ["data", "preset", "switch", "against", "head", *METRICS, "seeds"]
+    columns = ["data", "preset", "switch", "against", "head", *PAIRED_METRICS, "seeds"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     rows: dict[tuple[str, ...], dict[str, Difference]] = {}
     for each in found:
         place = (each.data, each.preset, each.switch, each.against, each.head)
         rows.setdefault(place, {})[each.metric] = each
     for names, own in rows.items():
-        cells = [_cell(own[metric]) if metric in own else "" for metric in METRICS]
+        cells = [_cell(own[metric]) if metric in own else "" for metric in PAIRED_METRICS]
         seeds = max(len(each.by_seed) for each in own.values())
         lines.append("| " + " | ".join([*names, *cells, str(seeds)]) + " |")
     return "\n".join(lines) + "\n"
@@ -141,7 +141,7 @@ def _of_pairs(
         return
     heads = [best_head(read_json(result_file(out, run))["heads"], study.head) for run in pairs[0]]
     loaded = [(_values(out, a, heads[0]), _values(out, b, heads[1])) for a, b in pairs]
-    for metric in METRICS:
+    for metric in PAIRED_METRICS:
         if not all(metric in values for pair in loaded for values in pair):
             continue
         each = np.stack([a[metric] - b[metric] for a, b in loaded])  # (seeds, queries)

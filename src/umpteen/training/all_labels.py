@@ -20,7 +20,7 @@ from umpteen.data.pool import Pool
 from umpteen.data.tokens import TokenStore
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch
-from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
+from umpteen.training.data_parallel import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
 from umpteen.types import Positives, Ragged
 
@@ -94,20 +94,16 @@ class AllLabelLoss:
         """Encode this rank's queries. With a cached gradient where they are more than a chunk."""
         edges = even_chunks(tokens.offsets, self.chunk_tokens)
         if len(edges) <= 2:
-            return self._encode(model, tokens)
+            return encode_with(self.precision, model, tokens)
         side = Side(
-            lambda part: self._encode(model, some_texts(tokens, *part)), list(pairwise(edges))
+            lambda part: encode_with(self.precision, model, some_texts(tokens, *part)),
+            list(pairwise(edges)),
         )
         return cached_vectors(side, seed=seed, stream=self.ranks.world + self.ranks.rank)
 
-    def _encode(self, model: Model, tokens: Ragged) -> Tensor:
-        with autocast(self.precision, next(model.parameters()).device):
-            encoded = model.encode(tokens)
-        return at_least_float32(encoded)
-
     def _dual(self, model: Model, batch: Batch, queries: Tensor, seed: int) -> Tensor:
         side = Side(
-            lambda chunk: model.dual(self._encode(model, self._texts(model, chunk))),
+            lambda chunk: model.dual(encode_with(self.precision, model, self._texts(model, chunk))),
             range(len(self.chunks)),
         )
         if self.chunks:
@@ -218,3 +214,10 @@ def cut_by_tokens(rows: np.ndarray, lengths: np.ndarray, most: int) -> list[np.n
         chunks.append(rows[start:stop])
         stop = start
     return chunks[::-1]
+
+
+def encode_with(precision: str, model: Model, tokens: Ragged) -> Tensor:
+    """Encode texts in the precision of a run; the vectors are float32 or wider."""
+    with autocast(precision, next(model.parameters()).device):
+        encoded = model.encode(tokens)
+    return at_least_float32(encoded)

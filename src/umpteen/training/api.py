@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.config.schema import RunConfig
-from umpteen.data.values import as_dataset
+from umpteen.data.as_dataset import as_dataset
 from umpteen.errors import ConfigError
 from umpteen.predictor import Predictor
 from umpteen.run_files import TemporaryRun

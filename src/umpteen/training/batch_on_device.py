@@ -23,7 +23,7 @@ from umpteen.data.pool_on_device import DeviceDraws, DevicePoolBuilder
 from umpteen.data.samplers import step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.data.tokens_on_device import TokensOnDevice
-from umpteen.data.transfer import to_device_together
+from umpteen.data.transfer import on_stream, to_device_together
 from umpteen.training.batch import Batch, join, made_ahead
 from umpteen.types import Ragged, RowIndices
 
@@ -107,7 +107,7 @@ class DeviceBatchMaker:
 
     def _make(self, queries: RowIndices, step: int) -> Batch:
         """Return the batch, to be used only after its event, if it has one."""
-        with torch.no_grad(), self._own_stream():
+        with torch.no_grad(), on_stream(self._stream):
             draws = self._draws.seeded(step_seed(self._seed, step))
             pool: Pool = self._pools.build(queries, draws, self._negatives_of(queries))
             rows, label_rows = [queries], None
@@ -146,9 +146,6 @@ class DeviceBatchMaker:
         if not isinstance(self._negatives, Tensor):
             return self._negatives[queries]
         return self._negatives[to_device_together([queries], self._device)[0]]
-
-    def _own_stream(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _follow_training(self) -> None:
         """Make the batch stream wait for copies that the training stream has queued."""

@@ -11,7 +11,6 @@ import torch
 
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.compute.precision import require_eight_bits
-from umpteen.config.checks import get
 from umpteen.config.schema import RunConfig
 from umpteen.data.augment.gandalf import strongest_neighbours
 from umpteen.data.augment.graph import GraphOptions
@@ -22,16 +21,16 @@ from umpteen.data.samplers import grown_cluster_size, step_seed
 from umpteen.errors import ConfigError
 from umpteen.model.model import Model
 from umpteen.training.all_labels import AllLabelLoss
-from umpteen.training.bank import BankLoss
+from umpteen.training.bank_loss import BankLoss
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker, fits_device
+from umpteen.training.data_parallel import refresh_on_ranks
 from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.factories import build_encoder, build_losses, build_model, in_chunks
 from umpteen.training.frozen import FrozenLoss, freeze_
 from umpteen.training.host_table import HostTable
 from umpteen.training.loop import Loop
 from umpteen.training.mixup import KINDS, Mixing
-from umpteen.training.on_ranks import refresh_on_ranks
 from umpteen.training.optim import Optimizers
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.prepare import Prepared, all_texts
@@ -103,9 +102,8 @@ def build_loop(
 ) -> Loop:
     """Return the training loop at its beginning."""
     s = settings
-    for key in ("pool.scores", "batches.search"):
-        if get(s, key) in ("fp8", "float8"):
-            require_eight_bits(next(model.parameters()).device, f"{key}={get(s, key)}")
+    if s.batches.search == "float8":
+        require_eight_bits(next(model.parameters()).device, "batches.search=float8")
     if s.train.frozen:
         freeze_(model)
     targets = data.train.filtered_targets()

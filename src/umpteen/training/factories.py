@@ -15,8 +15,8 @@ from umpteen.model import ENCODERS
 from umpteen.model.chunked import ChunkedEncoder
 from umpteen.model.frugal.token_vectors import load_token_vectors
 from umpteen.model.model import Model
+from umpteen.model.pooling import PoolingLayers
 from umpteen.model.sentence_folder import SentenceFolder, read_sentence_folder
-from umpteen.model.tail import Tail
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.objectives.reductions import with_options
 from umpteen.registry import resolve
@@ -63,7 +63,7 @@ def _pretrained(config: EncoderConfig) -> tuple[nn.Module, Any]:
         network,
         pooling=pooling,
         pad_id=getattr(network.config, "pad_token_id", None) or 0,
-        tail=Tail(layers, width_of(network)) if layers else None,
+        after_pooling=PoolingLayers(layers, width_of(network)) if layers else None,
     )
     return encoder, load_tokenizer(name, **text_options(config, folder))
 

@@ -25,7 +25,6 @@ from umpteen.run_folder import RunFolder
 from umpteen.training.cross_validation import FOLDS, FitFold, cross_validate
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
 from umpteen.training.fit_retrievers import (
-    UNFITTED,
     as_first_trained,
     carried_weights,
     with_retrievers,
@@ -140,9 +139,9 @@ def _with_weights(
         # Cross-validation fits on the models of folds; the weights are for the run's own model.
         model = replace(model, model=stored.model.model, propensity=stored.model.propensity)
         return replace(stored, model=model)
-    if not limit.strict or not stored.model.fitted_on.startswith(UNFITTED):
+    if not limit.strict or stored.model.is_fitted:
         return stored
-    why = f"{UNFITTED}: there was too little time, so it has prior weights"
+    why = "nothing: there was too little time, so it has prior weights"
     return replace(stored, model=replace(stored.model, fitted_on=why))
 
 

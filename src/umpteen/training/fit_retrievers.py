@@ -25,8 +25,7 @@ from umpteen.ranking.retriever_specs import retrievers_of
 from umpteen.ranking.retrievers.base import FitContext, Retriever
 from umpteen.ranking.storage import StoredEnsemble, index_examples
 from umpteen.ranking.trained_examples import TextSnippets, TrainedExamples, digest_texts, ones_like
-from umpteen.ranking.variants import Propensity as LabelPropensity
-from umpteen.ranking.variants import Variant, scorer_combinations
+from umpteen.ranking.variants import PropensityModel, Variant, scorer_combinations
 from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_time import LEARNING_SHARE, FitTime, readable_rows
@@ -34,8 +33,6 @@ from umpteen.training.stage_log import StageLog, as_stage_log
 from umpteen.training.warm_start import WarmStart
 from umpteen.types import Log, TopK
 
-UNFITTED = "nothing"
-"""Begins what the ensemble says it was fitted on, where it has prior weights."""
 READING_SHARE = 0.4
 """Of the time for retrievers, for reading texts."""
 EXAMPLES_SEED, TEXTS_SEED = 0x3E3, 0x7E7
@@ -53,7 +50,7 @@ def carried_weights(folder: RunFolder, stored: StoredEnsemble) -> EnsembleModel 
         return None
     before, own = EnsembleModel.load(file), stored.model
     used = {name for variant in before.variants for name in variant.retrievers}
-    if before.fitted_on.startswith(UNFITTED) or used != set(stored.retrievers):
+    if not before.is_fitted or used != set(stored.retrievers):
         return None
     return replace(
         before, model=own.model, propensity=own.propensity, similarity_floor=own.similarity_floor
@@ -201,9 +198,9 @@ def _prior_model(
         tuple(variants),
         KnnConfig(),
         KnnConfig(),
-        LabelPropensity(about.a, about.b, len(train)),
+        PropensityModel(about.a, about.b, len(train)),
         folder.model("best").name,
-        f"{UNFITTED}: there are too few texts, so it has prior weights",
+        "nothing: there are too few texts, so it has prior weights",
         -np.inf,
     )
 

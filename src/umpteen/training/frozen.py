@@ -14,8 +14,8 @@ from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
 from umpteen.training.batch import Batch
+from umpteen.training.data_parallel import gathered_queries
 from umpteen.training.encode_on_ranks import encoded_on_ranks
-from umpteen.training.on_ranks import gathered_queries
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.step import Losses, classifier_loss
 

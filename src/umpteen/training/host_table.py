@@ -12,7 +12,6 @@ copies nor for the device: a write waits for its copy to arrive, in the worker.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from umpteen.compute.optim.row_update import RowTable, update_rows_
+from umpteen.data.transfer import on_stream
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch
 from umpteen.training.row_adamw import RowAdamW
@@ -138,7 +138,7 @@ class HostTable:
     # -- the worker -----------------------------------------------------------------------------
 
     def _fetch(self, batch: Batch) -> Visit:
-        with torch.no_grad(), self._own_stream():
+        with torch.no_grad(), on_stream(self._stream):
             labels: Any = batch.pool.labels
             if isinstance(labels, Tensor):
                 if batch.ready is not None:
@@ -171,9 +171,6 @@ class HostTable:
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._device, non_blocking=True)
-
-    def _own_stream(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _write(self, rows: Tensor, changed: RowTable, arrived: Any) -> None:
         if arrived is not None:

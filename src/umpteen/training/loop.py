@@ -19,9 +19,9 @@ from umpteen.errors import TrainingStopped
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch, BatchMaker
 from umpteen.training.batch_on_device import DeviceBatchMaker
+from umpteen.training.data_parallel import shared_parameters
 from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.host_table import HostTable
-from umpteen.training.on_ranks import shared_parameters
 from umpteen.training.optim import Optimizers, schedule
 from umpteen.training.refresh import Refreshed
 

@@ -16,7 +16,7 @@ from umpteen.data.pool import Pool
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.training.batch import Batch, join
-from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
+from umpteen.training.data_parallel import gathered_queries, some_texts, used_heads
 from umpteen.training.step import Losses, dual_share
 from umpteen.types import Positives
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.distributed import SHARDED_BYTES
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks, Shards
 from umpteen.compute.precision import at_least_float32
 from umpteen.compute.threads import cpu_threads
@@ -32,8 +33,6 @@ QUERIES, LABELS, CLUSTERS = "training texts", "label texts", "clusters"
 """Kinds of stages."""
 ROUNDED_BYTES = 8 << 30
 """Label vectors that would take more in float32 are mined in bfloat16 on a GPU."""
-SHARDED_BYTES = 1 << 30
-"""Label vectors that would take more in float32 stay on the rank that encodes them."""
 
 
 @dataclass(frozen=True)

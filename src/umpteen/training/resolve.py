@@ -24,7 +24,7 @@ from umpteen.types import Log
 
 ENSEMBLE_SHARE = 0.2
 """Share of a time budget for fitting the ensemble."""
-ONE_VS_REST_SHARE = 0.4
+LARGE_ENSEMBLE_SHARE = 0.4
 """The same where labels have enough texts for one-vs-rest classifiers."""
 
 LEARNING_RATES = {"frugal": (4e-3, 4e-3), "transformer": (2e-4, 4e-4)}
@@ -128,7 +128,7 @@ def _ensemble_share(data: Dataset) -> float:
         return ENSEMBLE_SHARE
     n_pairs, n_labels = data["train"].targets.nnz, len(data.labels)
     many = n_pairs >= OneVsRestConfig().min_texts * n_labels
-    return ONE_VS_REST_SHARE if many else ENSEMBLE_SHARE
+    return LARGE_ENSEMBLE_SHARE if many else ENSEMBLE_SHARE
 
 
 def profile_of(data: Dataset, config: RunConfig) -> DataProfile:

@@ -28,9 +28,9 @@ from umpteen.model.vectors import (
 )
 from umpteen.predictor import Predictor
 from umpteen.run_folder import RunFolder
+from umpteen.training.data_parallel import whole_table
 from umpteen.training.encode_on_ranks import TokenPart, encoded_on_ranks
 from umpteen.training.loop import Position
-from umpteen.training.on_ranks import whole_table
 from umpteen.training.prepare import Prepared
 from umpteen.training.sharded_search import ShardedLabelVectors
 

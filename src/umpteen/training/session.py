@@ -29,10 +29,10 @@ from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.training import initial_files
 from umpteen.training.build_loop import build_loop, build_untrained_model
 from umpteen.training.checkpoint import Checkpoints
+from umpteen.training.data_parallel import cut_table_, whole_table
 from umpteen.training.interrupts import interrupts
 from umpteen.training.label_init import init_at_random_, init_from_odds_, init_from_texts_
 from umpteen.training.loop import Loop, LossWatch, StepInfo
-from umpteen.training.on_ranks import cut_table_, whole_table
 from umpteen.training.prepare import (
     prepare,
     source_rows,

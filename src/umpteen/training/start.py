@@ -16,12 +16,12 @@ import torch
 from umpteen.compute.distributed.sharding import ONE_RANK
 from umpteen.compute.precision import choose_device
 from umpteen.config.schema import DataConfig, EncoderConfig, ModelConfig, RunConfig
+from umpteen.data.as_dataset import as_dataset
 from umpteen.data.dataset import Dataset, Propensity, Split
 from umpteen.data.formats.row_batches import open_rows
 from umpteen.data.label_files import as_labels
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import prepare
-from umpteen.data.values import as_dataset
 from umpteen.errors import DataError
 from umpteen.files import atomic_file, disk_errors
 from umpteen.model.model import Model

@@ -6,7 +6,7 @@ be resumed without the other run:
 from/origin.json    the other run, and the schedule of its own training
 from/known.npy      the row of each label in the other run, -1 for a new label
 from/ensemble.json  the weights of its ensemble
-from/...            its changes and the texts it held out, see ``carried_changes``
+from/...            its changes and the texts it held out, see ``previous_changes``
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from umpteen.model.model import Model
 from umpteen.model.storage import load_model
 from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.training.build_loop import set_label_graph_
-from umpteen.training.carried_changes import CarriedChanges, read_changes
 from umpteen.training.factories import build_model, in_chunks
+from umpteen.training.previous_changes import PreviousChanges, read_changes
 from umpteen.training.warm_settings import schedule_of
 from umpteen.types import Log
 
@@ -49,7 +49,7 @@ class WarmStart:
     """The other run."""
     known: NDArray[np.int64]
     """(L,) row of each label in the other run, -1 for a new label."""
-    changes: CarriedChanges
+    changes: PreviousChanges
     schedule: dict[str, Any]
     """Settings of the schedule that the other run was trained with, before it was shortened."""
 
@@ -86,7 +86,7 @@ class WarmStart:
         about = read_json(folder.origin / "origin.json", error=RunError)
         try:
             known = np.load(folder.origin / "known.npy", allow_pickle=False)
-            changes = CarriedChanges.load(folder.origin)
+            changes = PreviousChanges.load(folder.origin)
             return cls(Path(about["run"]), known, changes, dict(about["schedule"]))
         except LOAD_ERRORS as error:
             raise RunError(f"{folder.origin} is damaged: {error}; start a new run") from error

@@ -10,8 +10,8 @@ import torch
 
 from compute.streaming.test_label_blocks import make_case, parts
 from compute.streaming.test_label_updates import named_pairs, separately, updated
-from umpteen.compute.streaming import label_closed
-from umpteen.compute.streaming.label_closed import PLAIN
+from umpteen.compute.streaming import explicit_gradients
+from umpteen.compute.streaming.explicit_gradients import PLAIN
 
 pytest.importorskip("triton", reason="needs Triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -125,7 +125,7 @@ def test_a_loss_with_kernels_is_that_without(objective, reduction, size, monkeyp
         expected = separately(objective, reduction, exact, **options)
     if DEVICE == "cpu":
         for name, functions in KERNELS.items():
-            monkeypatch.setitem(label_closed.PLAIN, name, functions)
+            monkeypatch.setitem(explicit_gradients.PLAIN, name, functions)
     placed = *(v.detach().to(DEVICE).requires_grad_() for v in case[:3]), *case[3:]
     for mine, theirs in zip(
         updated(objective, reduction, placed, **options), expected, strict=True

@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from umpteen.compute.streaming.explicit_gradients import PLAIN
 from umpteen.compute.streaming.label_blocks import (
     COPIES,
     Fresh,
@@ -15,7 +16,6 @@ from umpteen.compute.streaming.label_blocks import (
     fitting_block,
     streamed_loss,
 )
-from umpteen.compute.streaming.label_closed import PLAIN
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.objectives import OBJECTIVES, REDUCTIONS
 from umpteen.objectives.base import block_loss

@@ -18,7 +18,7 @@ from compute.streaming.test_label_blocks import (
     on_gpu,
     parts,
 )  # fmt: skip
-from umpteen.compute.streaming import label_closed
+from umpteen.compute.streaming import explicit_gradients
 from umpteen.compute.streaming.label_blocks import streamed_loss, streamed_update
 from umpteen.compute.streaming.label_products import (
     BlockGradient,
@@ -162,8 +162,8 @@ class Crowded:
 def test_memory_that_runs_out_between_blocks_updates_no_label_twice(objective, monkeypatch, caplog):
     case, options = make_case(24), {"rate": 0.3, "block_size": 9}
     expected = separately(objective, "pal", case, **options)
-    for name, functions in label_closed.PLAIN.items():
-        monkeypatch.setitem(label_closed.PLAIN, name, Crowded(functions, 9))
+    for name, functions in explicit_gradients.PLAIN.items():
+        monkeypatch.setitem(explicit_gradients.PLAIN, name, Crowded(functions, 9))
     once = iter([False, True])  # the second block is too much, the first was done
 
     def check(self, scores):

@@ -7,7 +7,7 @@ import torch
 
 from umpteen.ranking.lexical import hard_negatives as mining
 from umpteen.ranking.lexical import pair_features as features_module
-from umpteen.ranking.lexical.descent import Pairs, PairSoftmax, descend, largest_eigenvalues
+from umpteen.ranking.lexical.descent import LabelledPairs, PairSoftmax, descend, largest_eigenvalues
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.pair_features import (
     PairFeatures,
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(8)
 ROWS = np.array([0, 0, 0, 1, 1, 3, 3, 6, 6, 6])
 LABELS = np.array([0, 1, 4, 0, 2, 2, 3, 0, 1, 4])
 POSITIVE = np.array([1, 0, 1, 0, 0, 1, 0, 0, 1, 0], bool)
-PAIRS = Pairs(ROWS, LABELS, POSITIVE)
+PAIRS = LabelledPairs(ROWS, LABELS, POSITIVE)
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
 
@@ -122,7 +122,7 @@ def test_the_loss_never_rises_and_nothing_is_nan(scale, steps, positive):
     queries, pattern = sparse(7, 11) * np.float32(scale), sparse(5, 11)
     which = {"some": POSITIVE, "all": POSITIVE | True, "none": POSITIVE & False}[positive]
     start = (RNG.normal(size=pattern.nnz) * 3).astype(np.float32)
-    pairs = Pairs(ROWS, LABELS, which)
+    pairs = LabelledPairs(ROWS, LABELS, which)
     done = descend(queries, pattern, start, start, pairs, steps=steps, decay=0.02)
     assert np.isfinite(done.weights).all()
     assert np.isfinite(done.loss)
@@ -150,7 +150,7 @@ def test_descent_stops_in_time():
     data = pattern.data
     done = descend(queries, pattern, data, data, PAIRS, steps=50, decay=0.1, until=-1.0)
     assert (done.steps, done.stopped_by, done.converged) == (1, "time", False)
-    none = Pairs(ROWS[:0], LABELS[:0], POSITIVE[:0])
+    none = LabelledPairs(ROWS[:0], LABELS[:0], POSITIVE[:0])
     done = descend(queries, pattern, data, data, none, steps=50, decay=0.1)
     assert done.steps == 0
     np.testing.assert_array_equal(done.weights, data)

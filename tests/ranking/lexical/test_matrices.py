@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.ranking.lexical.matrices import (
-    SparseRows,
+    CsrArrays,
     count_terms,
     keep_largest,
     matrix_product,
@@ -91,7 +91,7 @@ def test_a_product_with_nothing_is_empty():
 def test_values_of_a_column_are_added_in_their_order(n_columns):
     columns = RNG.integers(0, 9, 40)
     values = RNG.standard_normal(40).astype(np.float32)
-    found = SparseRows.of_row(columns, values, n_columns)
+    found = CsrArrays.of_row(columns, values, n_columns)
     wanted = np.bincount(columns, values, minlength=n_columns).astype(np.float32)
     np.testing.assert_array_equal(found.toarray()[0], wanted)
     assert (np.diff(found.indices) > 0).all()

@@ -7,7 +7,7 @@ import torch
 
 from umpteen.errors import RunError
 from umpteen.ranking.lexical import one_vs_rest_training as module
-from umpteen.ranking.lexical.batches import SparseRows, TextBatches, largest_eigenvalue
+from umpteen.ranking.lexical.batches import DeviceRows, TextBatches, largest_eigenvalue
 from umpteen.ranking.lexical.matrices import unit_rows
 from umpteen.ranking.lexical.one_vs_rest import OneVsRest
 from umpteen.ranking.lexical.one_vs_rest_training import (
@@ -52,7 +52,7 @@ def test_sparse_rows_times_is_the_product(device):
     matrix = sp.csr_matrix(sparse(9, 13, 0.2).toarray() * (np.arange(9) != 3)[:, None])
     matrix.data = matrix.data.astype(np.float32)
     other = RNG.normal(size=(13, 5)).astype(np.float32)
-    product = SparseRows.of(matrix, device).times(torch.from_numpy(other).to(device))
+    product = DeviceRows.of(matrix, device).times(torch.from_numpy(other).to(device))
     np.testing.assert_allclose(product.cpu(), matrix @ other, rtol=1e-5, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ import umpteen
 from umpteen.errors import ConfigError, RunError
 from umpteen.report.ensemble import ensemble
 from umpteen.run_folder import RunFolder
-from umpteen.serving.versions import load_version, stamp_of
+from umpteen.serving.served_model import load_served_model, stamp_of
 
 WITHOUT = ("reranker",)
 
@@ -114,10 +114,10 @@ def test_a_budget_limits_the_candidates(reranked, tiny_data):
 
 
 def test_a_service_has_a_budget_too(reranked, tiny_run):
-    served = load_version("a", str(reranked[0]), "cpu", budget_ms=0.0)
+    served = load_served_model("a", str(reranked[0]), "cpu", budget_ms=0.0)
     plain = served.predictor.predict(["red apple"], 8, without=WITHOUT)
     np.testing.assert_array_equal(served.predictor.predict(["red apple"], 8).rows, plain.rows)
-    assert load_version("b", str(tiny_run), "cpu", budget_ms=0.0).predictor.reranking is None
+    assert load_served_model("b", str(tiny_run), "cpu", budget_ms=0.0).predictor.reranking is None
 
 
 def test_a_budget_needs_the_stage(tiny_run):

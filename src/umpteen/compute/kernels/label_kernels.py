@@ -1,8 +1,8 @@
 """Summaries of a block of scores and their slopes as Triton kernels: one pass over the block each.
 
-They equal ``label_closed.PLAIN`` up to the rounding of float32 and the order of sums. The products
-around them stay with the vendor's library, which multiplies faster than a kernel of ours would; see
-bench/notes/profile-all-labels.md. Imported only where Triton is there.
+They equal ``explicit_gradients.PLAIN`` up to the rounding of float32 and the order of sums. The
+products around them stay with the vendor's library, which multiplies faster than a kernel of ours
+would; see bench/notes/profile-all-labels.md. Imported only where Triton is there.
 """
 
 # Types of a kernel's arguments are the compiler's to find.
@@ -119,7 +119,7 @@ def _slopes(
 
 
 class KernelSummary:
-    """A ``label_closed.SummaryFunctions`` for float32 or bfloat16 scores, contiguous (C, B)."""
+    """``SummaryFunctions`` for float32 or bfloat16 scores, contiguous (C, B)."""
 
     copies = 2
 

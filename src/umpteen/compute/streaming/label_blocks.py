@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from umpteen.compute.distributed.sharding import Shards, all_here
-from umpteen.compute.streaming import label_fp8
-from umpteen.compute.streaming.label_closed import ClosedStream, closed_functions
+from umpteen.compute.streaming.explicit_gradients import ExplicitGradients, summary_functions
 from umpteen.compute.streaming.label_passes import LabelPasses
 from umpteen.compute.streaming.label_products import (
     ApplyBlock,
@@ -44,7 +43,7 @@ from umpteen.compute.streaming.label_stream import LabelStream
 from umpteen.errors import LabelMismatch, UmpteenError
 from umpteen.types import Positives
 
-PRECISIONS = ("fp32", "bf16", "fp8")
+PRECISIONS = ("fp32", "bf16")
 MEMORY_BYTES = {"cpu": 1 << 29, "cuda": 3 << 29}
 """Large blocks suit a GPU: each takes the host some fifty calls, whatever its size."""
 COPIES = 10  # block-sized tensors alive at once, in the worst objective's backward; a test measures
@@ -91,9 +90,7 @@ def streamed_loss(
         block_size: Labels at once; from the memory if None.
         memory_bytes: What a block may take, 512 MiB on a CPU and 1.5 GiB on a GPU if None.
         shards: Which labels each rank holds, where there are several.
-        precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``; or
-            ``fp8``, which is bf16 but for the scores of objectives with a named summary, from
-            queries to labels, where D is a multiple of 16: see ``label_fp8`` for the errors.
+        precision: Of the products' factors, ``fp32`` (as given, at least float32) or ``bf16``.
         fresh: The labels that get a gradient, where the others are constants.
 
     Returns:
@@ -200,12 +197,10 @@ def _prepare(
         )
     factors = factor_type(labels, precision, dtype)
     summary = getattr(objective, "summary", None) if forward == 1.0 else None
-    eight = precision == "fp8" and summary is not None and label_fp8.fits(queries.shape[1])
-    queries = label_fp8.evened(queries) if eight else queries
     given = objective, reduction, queries, shards, positives, ignored, forward, factors
     if summary is not None:
-        functions = closed_functions(summary.function, queries.device, dtype)
-        stream: LabelPasses = ClosedStream(*given, summary=summary, functions=functions, fp8=eight)
+        functions = summary_functions(summary.function, queries.device, dtype)
+        stream: LabelPasses = ExplicitGradients(*given, summary=summary, functions=functions)
         # The block's labels: their gradient, where it is asked for, and the cast ones.
         copies, label_copies = functions.copies, 1 if labels.dtype == factors else 2
     else:

@@ -1,7 +1,7 @@
 """The two passes of a loss over all labels, block by block, on one rank or several. No scores here.
 
-``label_stream`` makes and differentiates the scores of any objective, ``label_closed`` those of
-objectives whose summary has a name.
+``label_stream`` makes and differentiates the scores of any objective, ``explicit_gradients`` those
+of objectives whose summary has a name.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from umpteen.data.dataset import Dataset
 from umpteen.data.formats.recognise import Format, recognise
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.errors import DataError
-from umpteen.registry import Table
+from umpteen.registry import Registry
 
-FORMATS = Table(
+FORMATS = Registry(
     "umpteen.formats",
     {
         "annif-csv": "umpteen.data.formats.annif_documents:CSV",

@@ -23,7 +23,7 @@ from umpteen.files import read_json
 
 UNIT: Unit = "row"
 DICT, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-OTHER_NAMES = {"dev": "validation", "val": "validation", "valid": "validation"}
+SPLIT_ALIASES = {"dev": "validation", "val": "validation", "valid": "validation"}
 
 
 def sniff(path: Path) -> bool:
@@ -66,7 +66,7 @@ def files(path: Path) -> dict[str, Path]:
     names = listed.get("splits") if isinstance(listed, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError("expected an object with a list 'splits'", path=path / DICT)
-    known = {OTHER_NAMES.get(name, name): path / name for name in names if _is_plain(name)}
+    known = {SPLIT_ALIASES.get(name, name): path / name for name in names if _is_plain(name)}
     found = {name: known[name] for name in SPLITS if name in known}
     if not found:
         raise DataError(

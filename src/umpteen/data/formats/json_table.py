@@ -112,7 +112,7 @@ def _stream(path: Path) -> Iterator[Any]:
         if is_array:
             yield from _array(path, stream)
         elif start.removeprefix(codecs.BOM_UTF8).lstrip().split(b"\n")[0].strip() == b"{":
-            yield 1, _Buffer(path, stream).decode(json.JSONDecoder(), 1)  # one object, indented
+            yield 1, _TextBuffer(path, stream).decode(json.JSONDecoder(), 1)  # one object, indented
         else:
             yield from read_objects(path, stream)
 
@@ -120,7 +120,7 @@ def _stream(path: Path) -> Iterator[Any]:
 def _array(path: Path, stream: IO[bytes]) -> Iterator[tuple[int, Record]]:
     """Yield the objects of an array, with a buffer of one object."""
     decoder = json.JSONDecoder()
-    buffer = _Buffer(path, stream)
+    buffer = _TextBuffer(path, stream)
     buffer.take("[")
     number = 0
     if buffer.next_is("]"):
@@ -138,7 +138,7 @@ def _array(path: Path, stream: IO[bytes]) -> Iterator[tuple[int, Record]]:
         buffer.take(",", number)
 
 
-class _Buffer:
+class _TextBuffer:
     """Characters of a stream, decoded as they are needed."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:

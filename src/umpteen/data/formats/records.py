@@ -143,7 +143,7 @@ def read_labels(
 
 
 @dataclass(frozen=True)
-class Queries:
+class QueryRecords:
     """The queries of one split before the number of labels is known."""
 
     titles: Sequence[str]
@@ -160,7 +160,7 @@ class Queries:
 
 def read_queries(
     records: Iterable[tuple[int, Record]], targets: TargetRows, resolve: Resolves, fields: Fields
-) -> Queries:
+) -> QueryRecords:
     """Return the queries of one file.
 
     Args:
@@ -202,7 +202,7 @@ def read_queries(
         if with_ids:
             ids.append(query_id)
     about = contents.finish() if contents.has_text else None
-    return Queries(titles.finish(), about, ids.finish() if with_ids else None, targets)
+    return QueryRecords(titles.finish(), about, ids.finish() if with_ids else None, targets)
 
 
 def take_texts(record: Record, fields: Fields, *, default: str | None = None) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from umpteen.data.labels import join_texts
 from umpteen.errors import DataError
 
 ROWS_AT_ONCE = 1024
-FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
+ROW_FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ def open_rows(
         raise DataError(f"{path} {what}")
     if format is None and (packed := packed_kind(path)) is not None:
         raise DataError(f"{path} {packed}")
-    if format is not None and format not in FORMATS:
-        raise DataError(f"format {format!r} is not one of {', '.join(FORMATS)}")
+    if format is not None and format not in ROW_FORMATS:
+        raise DataError(f"format {format!r} is not one of {', '.join(ROW_FORMATS)}")
     found = format or find_table_format(path, options)
     if found == "parquet":
         if path == STDIN:

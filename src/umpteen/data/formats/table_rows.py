@@ -12,7 +12,7 @@ import numpy as np
 
 from umpteen.data.formats.label_separators import is_missing, label_values, split_numbers
 from umpteen.data.formats.lines import kind
-from umpteen.data.formats.records import LabelNames, Queries, as_id
+from umpteen.data.formats.records import LabelNames, QueryRecords, as_id
 from umpteen.data.formats.table_columns import Columns
 from umpteen.data.formats.targets import ROWS_IN_MEMORY, TargetRows, Unit
 from umpteen.data.growing_array import GrowingArray, forget
@@ -91,7 +91,7 @@ class SplitRows:
                 self._add(number, cell, relevance, None)
         return wait
 
-    def finish(self, separator: str | None) -> Queries:
+    def finish(self, separator: str | None) -> QueryRecords:
         """Take the waiting cells apart and return the queries.
 
         Args:
@@ -105,7 +105,7 @@ class SplitRows:
             self._add(number, cell, relevance, separator)
         contents = self._contents.finish() if self._contents.has_text else None
         ids = self._ids.finish() if self._columns.id is not None else None
-        return Queries(self._titles.finish(), contents, ids, self._targets)
+        return QueryRecords(self._titles.finish(), contents, ids, self._targets)
 
     def _add(self, number: int, cell: Any, relevance: Any, separator: str | None) -> None:
         column, values = self._columns.labels, None

@@ -16,7 +16,7 @@ from umpteen.data.formats.indicator_columns import (
     with_label_columns,
 )
 from umpteen.data.formats.lines import shown
-from umpteen.data.formats.records import Fields, LabelNames, Queries, read_labels
+from umpteen.data.formats.records import Fields, LabelNames, QueryRecords, read_labels
 from umpteen.data.formats.separator_choice import Separator, choose_separator
 from umpteen.data.formats.table_columns import Columns, choose_columns
 from umpteen.data.formats.table_options import NO_SEPARATOR, TableOptions
@@ -63,7 +63,7 @@ def read_tables(
 
 def read_splits(
     tables: Mapping[str, Table], labels: LabelSet | None, options: TableOptions
-) -> tuple[LabelSet, dict[str, Queries], list[str]]:
+) -> tuple[LabelSet, dict[str, QueryRecords], list[str]]:
     """Return labels, the queries of each split, and how the tables were read."""
     tables = with_label_columns(tables, options)
     chosen = {name: pick_columns(table, options) for name, table in tables.items()}
@@ -146,7 +146,7 @@ def _separator(cells: Iterable[str], labels: LabelSet | None, options: TableOpti
 
 
 def _describe(
-    table: Table, columns: Columns, separator: Separator, queries: Queries, names: LabelNames
+    table: Table, columns: Columns, separator: Separator, queries: QueryRecords, names: LabelNames
 ) -> str:
     """Return how a table was read, with its first rows."""
     said = [*table.notes, columns.describe(), separator.describe()]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from umpteen.compute.dropout import Dropout
 from umpteen.compute.token_means import token_means
 from umpteen.model.encoder import to_device
+from umpteen.model.frugal.base import FrugalEncoder
 from umpteen.types import Ragged
 
 
-class BagEncoder(nn.Module):
+class BagEncoder(FrugalEncoder):
     """The weighted mean of trainable token vectors, then a residual block.
 
     h = m + W2 relu(W1 m), with m the mean of the text's token vectors, each scaled by a trainable
@@ -64,18 +63,6 @@ class BagEncoder(nn.Module):
         """Return the token vectors and their weights."""
         return [self.table, self.weights]
 
-    def save(self, folder: Path) -> dict[str, Any]:
-        """Write the weights."""
-        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
+    def options(self) -> dict[str, Any]:
+        """Return what the constructor needs beside the table, as JSON values."""
         return {"hidden": self.hidden, "dropout": self.dropout.p}
-
-    @classmethod
-    def load(cls, folder: Path, options: dict[str, Any]) -> Self:
-        """Read what ``save`` wrote."""
-        tensors = load_file(folder / WEIGHTS)
-        encoder = cls(tensors["table"], **options)
-        encoder.load_state_dict(tensors)
-        return encoder
-
-
-WEIGHTS = "encoder.safetensors"

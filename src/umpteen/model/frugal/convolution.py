@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from umpteen.model.encoder import to_device
-from umpteen.model.frugal.bag import WEIGHTS
+from umpteen.model.frugal.base import FrugalEncoder
 from umpteen.types import Ragged
 
 
-class ConvolutionEncoder(nn.Module):
+class ConvolutionEncoder(FrugalEncoder):
     """Convolutions of several widths over token vectors, followed by attention.
 
     For each token position: one view per window width (a 1-d convolution). The views of a position
@@ -110,19 +108,6 @@ class ConvolutionEncoder(nn.Module):
             found.append(view + (weights.unsqueeze(2) * views).sum(dim=1))
         return torch.stack(found, dim=1)
 
-    def row_parameters(self) -> list[nn.Parameter]:
-        """Return the token vectors."""
-        return [self.table]
-
-    def save(self, folder: Path) -> dict[str, Any]:
-        """Write the weights."""
-        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
+    def options(self) -> dict[str, Any]:
+        """Return what the constructor needs beside the table, as JSON values."""
         return {"channels": self.channels, "widths": list(self.widths), "dropout": self.dropout.p}
-
-    @classmethod
-    def load(cls, folder: Path, options: dict[str, Any]) -> Self:
-        """Read what ``save`` wrote."""
-        tensors = load_file(folder / WEIGHTS)
-        encoder = cls(tensors["table"], **options)
-        encoder.load_state_dict(tensors)
-        return encoder

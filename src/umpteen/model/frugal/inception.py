@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from umpteen.model.encoder import to_device
-from umpteen.model.frugal.bag import WEIGHTS
+from umpteen.model.frugal.base import FrugalEncoder
 from umpteen.types import Ragged
 
 
-class InceptionEncoder(nn.Module):
+class InceptionEncoder(FrugalEncoder):
     """Convolutions that slide over the dimensions of the token vectors, all words at once.
 
     The first ``words`` token vectors of a text attend to each other and are added to what they
@@ -103,20 +101,7 @@ class InceptionEncoder(nn.Module):
         ]
         return torch.cat(kept, dim=1)
 
-    def row_parameters(self) -> list[nn.Parameter]:
-        """Return the token vectors."""
-        return [self.table]
-
-    def save(self, folder: Path) -> dict[str, Any]:
-        """Write the weights."""
-        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, folder / WEIGHTS)
+    def options(self) -> dict[str, Any]:
+        """Return what the constructor needs beside the table, as JSON values."""
         options = {"words": self.words, "channels": self.channels, "widths": list(self.widths)}
         return {**options, "stride": self.stride, "pooled": self.pooled, "dropout": self.dropout.p}
-
-    @classmethod
-    def load(cls, folder: Path, options: dict[str, Any]) -> Self:
-        """Read what ``save`` wrote."""
-        tensors = load_file(folder / WEIGHTS)
-        encoder = cls(tensors["table"], **options)
-        encoder.load_state_dict(tensors)
-        return encoder

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.growing_columns import GrowingColumns
-from umpteen.ranking.lexical.matrices import SparseRows, count_terms
+from umpteen.ranking.lexical.matrices import CsrArrays, count_terms
 from umpteen.ranking.lexical.ranker_training import SCALE
 from umpteen.ranking.lexical.sparse_topk import look_up
 from umpteen.ranking.lexical.vectorizer import END, Vectorizer, token_blocks
@@ -102,7 +102,7 @@ class AddedTerms:
         texts: Sequence[str],
         raw: sp.csr_matrix | None = None,
         known: sp.csr_matrix | None = None,
-    ) -> sp.csr_matrix | SparseRows:
+    ) -> sp.csr_matrix | CsrArrays:
         """Return (B, A) ``SCALE`` times the cosine of text and added label."""
         if not len(self.columns):
             return sp.csr_matrix((len(texts), 0), dtype=np.float32)

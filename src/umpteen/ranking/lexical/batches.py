@@ -16,7 +16,7 @@ POWER_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class DeviceRows:
     """A sparse matrix on any device; ``times(other)`` equals ``matrix @ other``."""
 
     columns: torch.Tensor
@@ -24,7 +24,7 @@ class SparseRows:
     values: torch.Tensor
 
     @classmethod
-    def of(cls, matrix: sp.csr_matrix, device: torch.device | str) -> SparseRows:
+    def of(cls, matrix: sp.csr_matrix, device: torch.device | str) -> DeviceRows:
         """Copy a matrix to a device."""
         parts = (matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32), matrix.data)
         return cls(*(torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts))
@@ -47,11 +47,11 @@ class TextBatch:
 
     rows: torch.Tensor
     """(B,) positions of the texts."""
-    texts: SparseRows
+    texts: DeviceRows
     """(B, V)."""
     terms: torch.Tensor
     """(U,) terms that occur in the batch."""
-    transposed: SparseRows
+    transposed: DeviceRows
     """(U, B)."""
     decay: torch.Tensor
     """(U, 1) share of the decay that is due in this batch; 1 per epoch for every term."""
@@ -93,9 +93,9 @@ class TextBatches:
             batches.append(
                 TextBatch(
                     torch.from_numpy(rows).to(device),
-                    SparseRows.of(own, device),
+                    DeviceRows.of(own, device),
                     torch.from_numpy(terms).to(device),
-                    SparseRows.of(transposed[terms], device),
+                    DeviceRows.of(transposed[terms], device),
                     torch.from_numpy((1.0 / visits[terms, None]).astype(np.float32)).to(device),
                     torch.from_numpy(damping[rows, None].astype(np.float32)).to(device),
                 )

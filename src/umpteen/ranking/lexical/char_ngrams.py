@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from umpteen.compute.packing import HASH_FACTOR
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS, read_json, write_json
 from umpteen.ranking.lexical.matrices import count_terms, keep_largest, unit_rows
 
 CHARACTERS_AT_ONCE = 4 << 20
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SPACE, _END = 32, 0
 
 
@@ -135,7 +135,7 @@ def _ngrams(
         hashes = np.ones(len(codes), np.uint64)
         rows, found = [], []
         for n in range(1, max_n + 1):
-            hashes = hashes[: len(codes) - n + 1] * _FACTOR + codes[n - 1 :]
+            hashes = hashes[: len(codes) - n + 1] * HASH_FACTOR + codes[n - 1 :]
             hashes ^= hashes >> np.uint64(29)
             if n < min_n or not len(hashes):
                 continue

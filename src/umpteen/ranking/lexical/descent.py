@@ -20,7 +20,7 @@ GRADIENT_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LabelledPairs:
     """P pairs of text and label, grouped by text."""
 
     rows: NDArray[np.int64]
@@ -57,7 +57,7 @@ class PairSoftmax:
     one per text, which favours texts with few labels, and one per positive.
     """
 
-    def __init__(self, pairs: Pairs, device: torch.device | str = "cpu") -> None:
+    def __init__(self, pairs: LabelledPairs, device: torch.device | str = "cpu") -> None:
         changes = np.append(True, np.diff(pairs.rows) != 0)[: len(pairs.rows)]
         self.n = int(changes.sum())
         self.query = torch.from_numpy(np.cumsum(changes) - 1).to(device)
@@ -83,7 +83,7 @@ class PairSoftmax:
 
 
 @dataclass(frozen=True)
-class Objective:
+class RidgeLoss:
     """The loss of weights plus ``decay / 2 * |weights - anchor|^2``, and its gradient."""
 
     features: PairFeatures
@@ -109,7 +109,7 @@ def descend(
     pattern: sp.csr_matrix,
     anchor: NDArray[np.float32],
     start: NDArray[np.float32],
-    pairs: Pairs,
+    pairs: LabelledPairs,
     *,
     steps: int,
     decay: float,
@@ -128,7 +128,7 @@ def descend(
         pattern: (L, V); which terms a label has weights for.
         anchor: (W,) in the order of the pattern.
         start: (W,) initial weights.
-        pairs: Pairs that are compared.
+        pairs: LabelledPairs that are compared.
         steps: The most steps.
         decay: Strength of the pull to the anchor.
         device: Where to compute.
@@ -143,7 +143,7 @@ def descend(
     matrix = pair_features(queries, pattern, pairs.rows[order], pairs.labels[order], device=device)
     by_label = torch.from_numpy(order).to(device)
     held = torch.from_numpy(anchor).to(device)
-    objective = Objective(matrix, by_label, PairSoftmax(pairs, device), held, decay)
+    objective = RidgeLoss(matrix, by_label, PairSoftmax(pairs, device), held, decay)
     counts = np.diff(pattern.indptr)
     owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(device)
     scale = matrix.squares().add_(decay).pow_(-0.25)
@@ -157,7 +157,7 @@ def descend(
 
 
 def _accelerated(
-    objective: Objective, start: torch.Tensor, size: torch.Tensor, steps: int, until: float
+    objective: RidgeLoss, start: torch.Tensor, size: torch.Tensor, steps: int, until: float
 ) -> tuple[torch.Tensor, tuple[int, float, float, str]]:
     """Run Nesterov's method; return weights and (steps, initial loss, loss, stopped by)."""
     weights = ahead = start

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.index.topk import KeyedTop, RunningTop
-from umpteen.ranking.lexical.matrices import SparseRows, row_numbers
+from umpteen.ranking.lexical.matrices import CsrArrays, row_numbers
 
 PRODUCTS_AT_ONCE = 64 << 20
 """Products of a query's and a weight's value that are added up at once."""
@@ -66,7 +66,7 @@ class DeviceScores:
     """(B, L)."""
 
     @classmethod
-    def of(cls, matrix: sp.csr_matrix | SparseRows, device: torch.device) -> DeviceScores:
+    def of(cls, matrix: sp.csr_matrix | CsrArrays, device: torch.device) -> DeviceScores:
         """Copy sparse scores without duplicates to a device."""
         values = torch.zeros(matrix.shape, device=device)
         rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))

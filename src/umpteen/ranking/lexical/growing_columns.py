@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, row_product
+from umpteen.ranking.lexical.matrices import CsrArrays, keep_largest, row_product
 
 GROWTH = 16
 """A segment is merged into the one before unless that is this many times larger."""
@@ -50,7 +50,7 @@ class Segment:
         shape = (a.shape[0] + b.shape[0], max(a.shape[1], b.shape[1]))
         return Segment.of(sp.csr_matrix(parts, shape=shape), max_postings)
 
-    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix | SparseRows:
+    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix | CsrArrays:
         """Return (B, A) ``queries @ columns``."""
         places = np.searchsorted(self.terms, queries.indices)
         hits = places < len(self.terms)
@@ -58,7 +58,7 @@ class Segment:
         values, terms = queries.data[hits], places[hits]
         shape = (queries.shape[0], len(self.terms))
         if shape[0] == 1:
-            one = SparseRows(values, terms, np.array([0, len(terms)]), shape)
+            one = CsrArrays(values, terms, np.array([0, len(terms)]), shape)
             return row_product(one, self.postings)
         indptr = np.concatenate([[0], np.cumsum(hits)])[queries.indptr]
         return sp.csr_matrix((values, terms, indptr), shape) @ self.postings
@@ -96,7 +96,7 @@ class GrowingColumns:
             newest = segments.pop().joined(newest, self.max_postings)
         return GrowingColumns((*segments, newest), self.max_postings)
 
-    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix | SparseRows:
+    def product(self, queries: sp.csr_matrix) -> sp.csr_matrix | CsrArrays:
         """Return (B, A) ``queries @ columns``; columns of a row in any order.
 
         Args:
@@ -116,4 +116,4 @@ class GrowingColumns:
         columns = [part.indices + start for part, start in zip(made, starts, strict=False)]
         values = np.concatenate([part.data for part in made])
         indptr = np.array([0, len(values)], np.int64)
-        return SparseRows(values, np.concatenate(columns), indptr, (1, int(starts[-1])))
+        return CsrArrays(values, np.concatenate(columns), indptr, (1, int(starts[-1])))

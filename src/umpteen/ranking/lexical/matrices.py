@@ -27,7 +27,7 @@ SORT_FACTOR = 32
 
 
 @dataclass(frozen=True)
-class SparseRows:
+class CsrArrays:
     """The arrays of a CSR matrix alone: scipy checks each matrix, which takes longer than one text.
 
     ``top_k_of_rows`` and ``look_up`` read it like a matrix.
@@ -52,7 +52,7 @@ class SparseRows:
     @classmethod
     def of_row(
         cls, columns: NDArray[np.int64], values: NDArray[np.floating], n_columns: int
-    ) -> SparseRows:
+    ) -> CsrArrays:
         """Add up the values of each column of a single row."""
         if SORT_FACTOR * len(columns) < n_columns:
             order = np.argsort(columns, kind="stable")
@@ -69,7 +69,7 @@ class SparseRows:
         return cls(sums.astype(np.float32), found, indptr, (1, n_columns))
 
 
-def row_product(row: sp.csr_matrix | SparseRows, weights: sp.csr_matrix) -> SparseRows:
+def row_product(row: sp.csr_matrix | CsrArrays, weights: sp.csr_matrix) -> CsrArrays:
     """Multiply one sparse row (1, V) with weights (V, L); columns in any order."""
     starts, stops = weights.indptr[row.indices], weights.indptr[row.indices + 1]
     parts = (weights.indptr, weights.indices, weights.data)
@@ -77,14 +77,14 @@ def row_product(row: sp.csr_matrix | SparseRows, weights: sp.csr_matrix) -> Spar
     if [part.dtype for part in parts] != [*KINDS] or bound >= 2**31:
         places, lengths = places_of_rows(weights.indptr, row.indices)
         values = weights.data[places] * np.repeat(row.data, lengths)
-        return SparseRows.of_row(weights.indices[places], values, weights.shape[1])
+        return CsrArrays.of_row(weights.indices[places], values, weights.shape[1])
     own = (np.array([0, len(row.indices)]), row.indices, row.data)
     left = [part.astype(kind, copy=False) for part, kind in zip(own, KINDS, strict=True)]
     indptr, indices = np.empty(2, np.int32), np.empty(bound, np.int32)
     data = np.empty(bound, np.float32)
     _sparsetools.csr_matmat(1, weights.shape[1], *left, *parts, indptr, indices, data)
     used = int(indptr[1])
-    return SparseRows(data[:used], indices[:used], indptr, (1, weights.shape[1]))
+    return CsrArrays(data[:used], indices[:used], indptr, (1, weights.shape[1]))
 
 
 def matrix_product(left: sp.csr_matrix, right: sp.csr_matrix) -> sp.csr_matrix:

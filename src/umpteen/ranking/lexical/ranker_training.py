@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.log_lines import Detail
-from umpteen.ranking.lexical.descent import DescentResult, Pairs, descend
+from umpteen.ranking.lexical.descent import DescentResult, LabelledPairs, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.matrices import keep_largest
 from umpteen.ranking.lexical.sparsity import find_sorted, values_at, widen
@@ -148,7 +148,7 @@ def training_size(config: LexicalConfig, n: int, terms: float, positives: float)
 
 def training_pairs(
     targets: sp.csr_matrix, near: NDArray[np.int64], filters: NDArray[np.int64] | None
-) -> Pairs:
+) -> LabelledPairs:
     """Join positives and hard negatives of the texts that have hard negatives.
 
     Args:
@@ -157,7 +157,7 @@ def training_pairs(
         filters: (M, 2) pairs (text, label) to leave out.
 
     Returns:
-        Pairs sorted by text, then label.
+        LabelledPairs sorted by text, then label.
     """
     n, n_labels = targets.shape
     width = np.int64(n_labels)
@@ -169,4 +169,4 @@ def training_pairs(
     keys = sorted_unique(np.concatenate([keys, positives]))
     if filters is not None and len(filters):
         keys = keys[~np.isin(keys, filters[:, 0] * width + filters[:, 1])]
-    return Pairs(keys // width, keys % width, find_sorted(keys, positives)[1])
+    return LabelledPairs(keys // width, keys % width, find_sorted(keys, positives)[1])

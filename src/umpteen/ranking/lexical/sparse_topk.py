@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.device_topk import DeviceMatrix, DeviceScores
-from umpteen.ranking.lexical.matrices import SparseRows, keep_largest, matrix_product, row_product
+from umpteen.ranking.lexical.matrices import CsrArrays, keep_largest, matrix_product, row_product
 
 MANY_TEXTS = 20_000
 """Above this many texts the inverted index is pruned."""
@@ -41,10 +41,10 @@ def prune_postings(weights: sp.csr_matrix, max_postings: int | None) -> sp.csr_m
 @overload
 def product(queries: sp.csr_matrix, weights: DeviceMatrix) -> DeviceScores: ...
 @overload
-def product(queries: sp.csr_matrix, weights: sp.csr_matrix) -> sp.csr_matrix | SparseRows: ...
+def product(queries: sp.csr_matrix, weights: sp.csr_matrix) -> sp.csr_matrix | CsrArrays: ...
 def product(
     queries: sp.csr_matrix, weights: sp.csr_matrix | DeviceMatrix
-) -> sp.csr_matrix | SparseRows | DeviceScores:
+) -> sp.csr_matrix | CsrArrays | DeviceScores:
     """Multiply queries (B, V) with weights (V, L).
 
     Args:
@@ -66,9 +66,9 @@ def product(
 def top_k_of_rows(scores: DeviceScores, k: int) -> tuple[torch.Tensor, torch.Tensor]: ...
 @overload
 def top_k_of_rows(
-    scores: sp.csr_matrix | SparseRows, k: int
+    scores: sp.csr_matrix | CsrArrays, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]: ...
-def top_k_of_rows(scores: sp.csr_matrix | SparseRows | DeviceScores, k: int) -> Any:
+def top_k_of_rows(scores: sp.csr_matrix | CsrArrays | DeviceScores, k: int) -> Any:
     """Find the k best positive scores of each row; ties go to the smaller column.
 
     Args:
@@ -107,7 +107,7 @@ def top_k_of_rows(scores: sp.csr_matrix | SparseRows | DeviceScores, k: int) -> 
 def look_up(scores: DeviceScores, rows: NDArray[np.int64] | torch.Tensor) -> torch.Tensor: ...
 @overload
 def look_up(scores: sp.csr_matrix, rows: NDArray[np.int64]) -> NDArray[np.float32]: ...
-def look_up(scores: sp.csr_matrix | SparseRows | DeviceScores, rows: Any) -> Any:
+def look_up(scores: sp.csr_matrix | CsrArrays | DeviceScores, rows: Any) -> Any:
     """Return (B, K) ``scores[b, rows[b, j]]``; 0 where nothing is stored or the row is -1.
 
     Args:

@@ -15,6 +15,7 @@ from umpteen.ranking.features import log_shares
 from umpteen.ranking.reranking.listwise import text_losses
 from umpteen.ranking.reranking.reranker import spread
 from umpteen.ranking.reranking.shortlist import Shortlist
+from umpteen.ranking.tail_boost import DEPTHS
 
 WEIGHTS = tuple(step / 10 for step in range(21))
 """Factors of the re-ranker's score that are tried."""
@@ -24,7 +25,6 @@ KEPT_GAIN = 0.98
 """Of the gain, what early exit must keep."""
 MAX_P_VALUE = 0.05
 """Of the paired test, above which the stage is not used."""
-DEPTHS = (1, 3, 5)
 FOLDS = 5
 
 

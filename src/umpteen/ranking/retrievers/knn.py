@@ -11,7 +11,7 @@ import torch
 
 from umpteen.ranking.ensemble_model import KnnConfig
 from umpteen.ranking.lexical.device_topk import DeviceScores
-from umpteen.ranking.lexical.matrices import SparseRows
+from umpteen.ranking.lexical.matrices import CsrArrays
 from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RetrieverSpec
@@ -47,14 +47,14 @@ class _VotingRetriever(Retriever):
 
     def votes(
         self, queries: Queries, snapshot: Snapshot
-    ) -> sp.csr_matrix | SparseRows | DeviceScores:
+    ) -> sp.csr_matrix | CsrArrays | DeviceScores:
         """(B, L) what the neighbours' labels add up to; computed once for a request."""
         near, config = self.nearest_once(queries, snapshot), self.config
         device = queries.vectors.device
 
         settings: dict[str, Any] = vars(config)
 
-        def compute() -> sp.csr_matrix | SparseRows | DeviceScores:
+        def compute() -> sp.csr_matrix | CsrArrays | DeviceScores:
             examples, n = snapshot.examples, snapshot.n_labels
             if device.type == "cpu":
                 return examples.votes(near, n, **settings)

@@ -13,9 +13,6 @@ from umpteen.ranking.retriever_specs import RetrieverSpec
 from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
 from umpteen.ranking.snapshot import Snapshot
 
-COMBINED = ("dual", "classifier")
-"""Heads that propose labels together, by the sum of their scores: one search instead of two."""
-
 
 class VectorRetriever(Retriever):
     """Search the label vectors of one head; nothing to learn or to save."""

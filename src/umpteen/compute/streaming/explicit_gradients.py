@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from umpteen.compute.precision import at_least_float32
-from umpteen.compute.streaming import label_fp8
 from umpteen.compute.streaming.label_passes import LabelPasses
 from umpteen.compute.streaming.label_products import ApplyBlock, multiply
 from umpteen.errors import UmpteenError
@@ -104,7 +103,7 @@ class SoftplusSum:
 PLAIN: dict[str, SummaryFunctions] = {"logsumexp": LogSumExp(), "softplus": SoftplusSum()}
 
 
-def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
+def summary_functions(name: str, device: torch.device, dtype: torch.dtype) -> SummaryFunctions:
     """Return what computes a summary there, by its name in ``types.ScoreSummary``."""
     if name not in PLAIN:
         raise UmpteenError(
@@ -118,27 +117,23 @@ def closed_functions(name: str, device: torch.device, dtype: torch.dtype) -> Sum
     return PLAIN[name]
 
 
-class ClosedStream(LabelPasses):
+class ExplicitGradients(LabelPasses):
     """A loss from queries to labels by an objective with a named summary."""
 
-    def __init__(
-        self, *given: Any, summary: ScoreSummary, functions: SummaryFunctions, fp8: bool = False
-    ) -> None:
+    def __init__(self, *given: Any, summary: ScoreSummary, functions: SummaryFunctions) -> None:
         super().__init__(*given)
-        self.form, self.functions, self.fp8 = summary, functions, fp8
+        self.form, self.functions = summary, functions
         first, last = self.pair_bounds[self.ranks.rank : self.ranks.rank + 2]
         self.own_pairs = slice(int(first), int(last))
         self.shift: Tensor | None = None
         """(B,) this rank's summary, where the slopes need it."""
         self.parts: list[Tensor] | None = None
         """(n, B) of each block that is done, where one pass does all."""
-        kind = torch.bfloat16 if fp8 else torch.promote_types(self.factors, torch.float32)
-        self.codes: label_fp8.Codes | None = None
-        """Of the queries, where scores are made of eight-bit factors."""
+        kind = torch.promote_types(self.factors, torch.float32)
         self.nothing = torch.full((), float("-inf"), dtype=kind, device=self.pairs.rows.device)
 
     def _scan(self, queries: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rounded = self._rounded(queries)
+        rounded = queries.to(self.factors)
         parts = []
         for start, stop, part in self._blocks():
             block = self._block(labels, start, stop).to(self.factors)
@@ -173,7 +168,7 @@ class ClosedStream(LabelPasses):
         apply_block: ApplyBlock | None,
     ) -> None:
         assert self.cached is not None
-        rounded = self._rounded(queries)
+        rounded = queries.to(self.factors)
         factor = self.cached[0][0, :, 0] * gradient  # (B,)
         at_positives = self._positive_slopes(factor, gradient)  # (P,)
         for start, stop, part in self._blocks():
@@ -208,10 +203,7 @@ class ClosedStream(LabelPasses):
         places: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         """Return scores (C, B) with -inf at whatever does not count in the summary."""
-        if self.codes is not None:
-            scores = label_fp8.multiply_codes(label_fp8.Codes(block), self.codes)
-        else:
-            scores = multiply(block, queries.T, self.nothing.dtype)
+        scores = multiply(block, queries.T, self.nothing.dtype)
         if self.ignored is not None:
             pairs = self.ignored.between(start, stop)
             if pairs.start < pairs.stop:
@@ -226,12 +218,6 @@ class ClosedStream(LabelPasses):
                 scores.index_put_(places, scores[places] + absent[part].to(scores.dtype))
         return scores
 
-    def _rounded(self, queries: Tensor) -> Tensor:
-        rounded = queries.to(self.factors)
-        if self.fp8:
-            self.codes = label_fp8.Codes(rounded)
-        return rounded
-
     def _places(self, part: slice, start: int) -> tuple[Tensor, Tensor] | None:
         """Return where a block's positives are in its (C, B) scores; None where it has none."""
         if part.start == part.stop:
@@ -241,8 +227,7 @@ class ClosedStream(LabelPasses):
     def _found(self, queries: Tensor, labels: Tensor) -> Tensor:
         """Return the scores of this rank's positives (P,), 0 for a dropped one.
 
-        From the rounded factors, so that they differ from the blocks' by the order of adding only
-        (and by the blocks' rounding, where those are of eight bits).
+        From the rounded factors, so that they differ from the blocks' by the order of adding only.
         """
         kind = torch.promote_types(self.factors, torch.float32)
         rows = self.pairs.rows[self.own_pairs].split(PAIRS_AT_ONCE)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from umpteen.index.bfloat16_search import Bfloat16Index
 from umpteen.index.exact import ExactIndex
-from umpteen.index.rounded import RoundedIndex
 
 
 def unit(n, dim, seed):
@@ -16,7 +16,7 @@ def unit(n, dim, seed):
 @pytest.mark.parametrize(("n", "k"), [(331, 5), (97, 40), (30, 29)])
 def test_rows_and_full_scores_are_those_of_an_exact_search(n, k):
     vectors, queries = unit(n, 33, 1), unit(23, 33, 2)
-    top, wanted = RoundedIndex(vectors).search(queries, k), ExactIndex(vectors).search(queries, k)
+    top, wanted = Bfloat16Index(vectors).search(queries, k), ExactIndex(vectors).search(queries, k)
     same = [len(set(a) & set(b)) / k for a, b in zip(top.rows, wanted.rows, strict=True)]
     assert np.mean(same) > 0.99
     np.testing.assert_allclose(top.scores, wanted.scores, atol=5e-3)
@@ -31,7 +31,7 @@ def test_excluded_and_forbidden_rows_are_never_returned():
     exclude = np.column_stack([np.repeat(np.arange(17), 3), np.tile([5, 6, 7], 17)])
     allowed = np.arange(200) % 2 == 1
     for rescore in (True, False):
-        index = RoundedIndex(vectors, rescore=rescore)
+        index = Bfloat16Index(vectors, rescore=rescore)
         top = index.search(queries, 20, exclude=exclude, allowed=allowed)
         assert allowed[top.rows].all()
         assert not np.isin(top.rows, [5, 7]).any()
@@ -39,7 +39,7 @@ def test_excluded_and_forbidden_rows_are_never_returned():
 
 def test_few_queries_are_searched_in_full():
     vectors, queries = unit(500, 16, 5), unit(1, 16, 6)
-    top = RoundedIndex(vectors, rescore=False).search(queries, 10)
+    top = Bfloat16Index(vectors, rescore=False).search(queries, 10)
     wanted = ExactIndex(vectors).search(queries, 10)
     np.testing.assert_array_equal(top.rows, wanted.rows)
     np.testing.assert_array_equal(top.scores, wanted.scores)

@@ -1,4 +1,4 @@
-"""Single values of a study's file, each of the kind it must be. What they mean is in ``plan``."""
+"""Single values of a study's file, each of the kind it must be. Their meaning: ``definition``."""
 
 from __future__ import annotations
 

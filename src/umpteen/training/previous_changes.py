@@ -34,7 +34,7 @@ on before, and examples last."""
 
 
 @dataclass(frozen=True)
-class CarriedChanges:
+class PreviousChanges:
     """Labels, examples and retirements of a run, and which texts it has learned from."""
 
     labels: Sequence[Mapping[str, str]]
@@ -53,7 +53,7 @@ class CarriedChanges:
         np.save(folder / "trained.npy", self.trained, allow_pickle=False)
 
     @classmethod
-    def load(cls, folder: Path) -> CarriedChanges:
+    def load(cls, folder: Path) -> PreviousChanges:
         """Read the files; raises what a damaged file raises."""
         labels, examples = (
             [json.loads(line) for line in (folder / name).read_text("utf-8").split("\n") if line]
@@ -132,7 +132,7 @@ class CarriedChanges:
         return [text for text, _ in kept], [own for _, own in kept]
 
 
-def read_changes(run: RunFolder, labels: LabelSet, *, changes: bool) -> CarriedChanges:
+def read_changes(run: RunFolder, labels: LabelSet, *, changes: bool) -> PreviousChanges:
     """Read the store of a run and the digests of its texts.
 
     Args:
@@ -149,7 +149,7 @@ def read_changes(run: RunFolder, labels: LabelSet, *, changes: bool) -> CarriedC
     held = read_digests(run.held_out)
     trained = read_digests(run.ensemble / "examples" / "digests.npy")
     if not changes:
-        return CarriedChanges([], [], [], held, trained)
+        return PreviousChanges([], [], [], held, trained)
     store = ChangeStore.open(run.path, labels, read_only=True)
     try:
         state = store.state()
@@ -168,7 +168,7 @@ def read_changes(run: RunFolder, labels: LabelSet, *, changes: bool) -> CarriedC
         ]
     finally:
         store.close()
-    return CarriedChanges(new, examples, retired, held, trained)
+    return PreviousChanges(new, examples, retired, held, trained)
 
 
 def _wider(split: Split, n_labels: int) -> Split:

@@ -15,7 +15,7 @@ Stamp = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Version:
+class ServedModel:
     """A loaded run; a request uses one version from its first to its last text."""
 
     name: str
@@ -50,9 +50,9 @@ class Version:
         return f"the store of changes {damage.detail}; repair it with: umpteen repair"
 
 
-def load_version(
+def load_served_model(
     name: str, run: str, device: str, backend: str = "torch", budget_ms: float | None = None
-) -> Version:
+) -> ServedModel:
     """Load a run and predict once, so that the first request takes no longer than others.
 
     Args:
@@ -73,7 +73,7 @@ def load_version(
         predictor.limit_reranking(budget_ms)
     model = RunFolder(folder).model("best").name
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Version(name, predictor, run, folder, model, stamp, now)
+    return ServedModel(name, predictor, run, folder, model, stamp, now)
 
 
 def stamp_of(run: str) -> Stamp:

@@ -21,15 +21,15 @@ WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Witness:
-    """What a witness file says: a history and the number of changes granted in it."""
+class RevisionRecord:
+    """What a revision file says: a history and the number of changes granted in it."""
 
     store_id: str
     revision: int
 
 
-def read_witness(path: Path) -> Witness | None:
-    """Read a witness file; None if there is none that can be read."""
+def read_revision(path: Path) -> RevisionRecord | None:
+    """Read a revision file; None if there is none that can be read."""
     try:
         content = path.read_bytes()
     except OSError:
@@ -37,17 +37,17 @@ def read_witness(path: Path) -> Witness | None:
     return _newest(content)
 
 
-def create_witness(path: Path, witness: Witness) -> None:
-    """Write a witness file in place of any that is there.
+def create_revision(path: Path, record: RevisionRecord) -> None:
+    """Write a revision file in place of any that is there.
 
     Raises:
         OSError: If it cannot be written.
     """
     with atomic_file(path) as temporary:
-        temporary.write_bytes(_slot(witness) + b"\n" * SLOT)
+        temporary.write_bytes(_slot(record) + b"\n" * SLOT)
 
 
-def advance_witness(path: Path, witness: Witness) -> bool:
+def advance_revision(path: Path, record: RevisionRecord) -> bool:
     """Record a granted change, unless a later one is recorded already.
 
     Never raises: the change is in the store, and the next one is recorded again.
@@ -59,7 +59,7 @@ def advance_witness(path: Path, witness: Witness) -> bool:
         handle = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         with contextlib.suppress(OSError):
-            create_witness(path, witness)
+            create_revision(path, record)
             return True
         return False
     except OSError:
@@ -68,11 +68,11 @@ def advance_witness(path: Path, witness: Witness) -> bool:
         if not _lock(handle):
             return False
         known = _newest(os.pread(handle, 2 * SLOT, 0))
-        if known is not None and known.store_id != witness.store_id:
+        if known is not None and known.store_id != record.store_id:
             return False  # the store was repaired or restored meanwhile
-        if known is not None and known.revision >= witness.revision:
+        if known is not None and known.revision >= record.revision:
             return True
-        os.pwrite(handle, _slot(witness), SLOT * (witness.revision % 2))
+        os.pwrite(handle, _slot(record), SLOT * (record.revision % 2))
         os.fsync(handle)
         return True
     except OSError:
@@ -93,17 +93,17 @@ def _lock(handle: int) -> bool:
             time.sleep(0.001)
 
 
-def _slot(witness: Witness) -> bytes:
-    payload = b"%s %020d" % (witness.store_id.encode("ascii"), witness.revision)
+def _slot(record: RevisionRecord) -> bytes:
+    payload = b"%s %020d" % (record.store_id.encode("ascii"), record.revision)
     return (b"%08x %s" % (zlib.crc32(payload), payload)).ljust(SLOT - 1) + b"\n"
 
 
-def _newest(content: bytes) -> Witness | None:
+def _newest(content: bytes) -> RevisionRecord | None:
     found = []
     for start in (0, SLOT):
         crc, _, payload = content[start : start + SLOT].strip().partition(b" ")
         with contextlib.suppress(ValueError, UnicodeDecodeError):
             if int(crc, 16) == zlib.crc32(payload):
                 store_id, _, revision = payload.partition(b" ")
-                found.append(Witness(store_id.decode("ascii"), int(revision)))
-    return max(found, key=lambda witness: witness.revision, default=None)
+                found.append(RevisionRecord(store_id.decode("ascii"), int(revision)))
+    return max(found, key=lambda record: record.revision, default=None)

@@ -21,7 +21,7 @@ ACTIVATIONS = {
 
 
 @dataclass(frozen=True)
-class TailLayer:
+class LayerSpec:
     """A dense layer with its activation, or the normalization to length one."""
 
     kind: str
@@ -32,10 +32,10 @@ class TailLayer:
     activation: str = "identity"
 
 
-class Tail(nn.Module):
+class PoolingLayers(nn.Module):
     """Layers from the pooled vector of a text to its final one."""
 
-    def __init__(self, layers: Sequence[TailLayer], dim: int) -> None:
+    def __init__(self, layers: Sequence[LayerSpec], dim: int) -> None:
         super().__init__()
         self.kinds = [layer.kind for layer in layers]
         self.activations = [layer.activation for layer in layers]
@@ -61,17 +61,19 @@ class Tail(nn.Module):
         return vectors
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return what ``Tail.of`` needs beside the weights, as JSON values."""
+        """Return what ``PoolingLayers.of`` needs beside the weights, as JSON values."""
         return [
             {"kind": kind, "activation": activation}
             for kind, activation in zip(self.kinds, self.activations, strict=True)
         ]
 
     @classmethod
-    def of(cls, described: Sequence[dict[str, Any]], tensors: dict[str, Tensor], dim: int) -> Tail:
+    def of(
+        cls, described: Sequence[dict[str, Any]], tensors: dict[str, Tensor], dim: int
+    ) -> PoolingLayers:
         """Return the layers that ``describe`` and ``state_dict`` came from."""
         layers = [
-            TailLayer(
+            LayerSpec(
                 each["kind"],
                 tensors.get(f"weight_{number}"),
                 tensors.get(f"bias_{number}"),

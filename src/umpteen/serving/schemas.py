@@ -69,7 +69,7 @@ class Label(BaseModel):
     )
 
 
-class Prediction(BaseModel):
+class TextPrediction(BaseModel):
     """The labels of one text, best first."""
 
     labels: list[Label]
@@ -92,14 +92,14 @@ class Neighbour(BaseModel):
 class PredictResponse(BaseModel):
     """Predictions in the order of the texts."""
 
-    predictions: list[Prediction]
+    predictions: list[TextPrediction]
     head: str
     name: str = Field(description="Of the served model; see /v1/models.")
     model: str
     revision: int = Field(description="Changes granted when the texts were ranked.")
 
 
-class NewLabel(Strict):
+class LabelToAdd(Strict):
     """A label to add."""
 
     id: Id
@@ -110,7 +110,7 @@ class NewLabel(Strict):
 class AddRequest(Strict):
     """Labels to add, all or none."""
 
-    labels: list[NewLabel] = Field(min_length=1)
+    labels: list[LabelToAdd] = Field(min_length=1)
 
 
 class IdsRequest(Strict):

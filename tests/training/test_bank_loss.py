@@ -11,7 +11,7 @@ from umpteen.data.pool import AllLabels, PoolBuilder
 from umpteen.objectives import OBJECTIVES
 from umpteen.objectives.base import block_loss
 from umpteen.training.all_labels import AllLabelLoss
-from umpteen.training.bank import BankLoss
+from umpteen.training.bank_loss import BankLoss
 from umpteen.training.batch import BatchMaker
 from umpteen.training.embedding_bank import EmbeddingBank
 from umpteen.training.factories import build_losses

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from umpteen.data.values import as_dataset
+from umpteen.data.as_dataset import as_dataset
 from umpteen.errors import DataError
 
 TEXTS = ["red apple", "green pear", "apple and pear"]

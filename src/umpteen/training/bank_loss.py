@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from umpteen.compute.distributed.sharding import ONE_RANK, LabelShard, Ranks, Shards
-from umpteen.compute.precision import at_least_float32, autocast
 from umpteen.compute.streaming.label_blocks import Fresh, streamed_loss
 from umpteen.data.tokens import TokenStore
 from umpteen.model.encoder import to_device
 from umpteen.model.model import Model
 from umpteen.model.vectors import encode_texts
+from umpteen.training.all_labels import encode_with
 from umpteen.training.batch import Batch, join
+from umpteen.training.data_parallel import gathered_queries, some_texts, used_heads
 from umpteen.training.embedding_bank import EmbeddingBank
-from umpteen.training.on_ranks import gathered_queries, some_texts, used_heads
 from umpteen.training.pool_on_ranks import PoolLossOnRanks
 from umpteen.training.step import Losses, classifier_loss, dual_share
 from umpteen.types import Ragged
@@ -53,7 +53,7 @@ class BankLoss:
             return self._on_ranks(model, batch)
         share = dual_share(model, self.losses)
         total = torch.zeros((), device=next(model.parameters()).device)
-        encoded = self._encode(model, batch.tokens)
+        encoded = encode_with(self.precision, model, batch.tokens)
         queries, labels = encoded.tensor_split([len(batch.queries)])
         if share > 0:
             fresh = model.dual(labels)
@@ -70,7 +70,7 @@ class BankLoss:
         tokens = some_texts(batch.tokens, part.start, part.stop)
         if model.dual in heads:
             tokens = join(tokens, some_texts(batch.tokens, n + own.start, n + own.stop))
-        encoded = self._encode(model, tokens) if len(tokens) else None
+        encoded = encode_with(self.precision, model, tokens) if len(tokens) else None
         queries = encoded[: len(part)] if encoded is not None and len(part) else None
         vectors = gathered_queries(queries, heads, model, n, self.ranks)
         total = torch.zeros((), device=next(model.parameters()).device)
@@ -83,11 +83,6 @@ class BankLoss:
             pool = PoolLossOnRanks(self.losses, self.precision, self.ranks)
             total = total + (1 - share) * pool.classifier(model, batch.pool, vectors[-1])
         return total
-
-    def _encode(self, model: Model, tokens: Ragged) -> Tensor:
-        with autocast(self.precision, next(model.parameters()).device):
-            encoded = model.encode(tokens)
-        return at_least_float32(encoded)
 
     def _own(self, batch: Batch) -> LabelShard:
         """Return the pool's labels with text that belong to this rank.

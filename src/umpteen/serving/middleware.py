@@ -46,7 +46,7 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class Guard:
+class RequestMiddleware:
     """ASGI middleware: checks before the application sees a request, headers and log after."""
 
     def __init__(

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from umpteen.data import tokens as module
-from umpteen.data.text_beginnings import beginning, can_cut, cut_length
+from umpteen.data.text_truncation import beginning, can_cut, cut_length
 from umpteen.data.tokens import TokenStore, encode, prepare, tokenize
 from umpteen.model.frugal.tables import load_static_table, train_tokenizer
 

@@ -26,7 +26,7 @@ def rounding_pays() -> bool:
     return bool(supported is not None and torch.backends.mkldnn.is_available() and supported())
 
 
-class RoundedIndex:
+class Bfloat16Index:
     """Rows by rounded scores, or by full scores of the rows that rounding leaves in question.
 
     A few queries at a time are searched in full from the start.
