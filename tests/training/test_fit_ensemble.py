@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from umpteen.errors import RunError
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.trained_examples import digest_texts
 from umpteen.run_folder import RunFolder
-from umpteen.training import ensemble_validation, fit_ensemble
+from umpteen.training import cross_validation, ensemble_validation, fit_ensemble, fit_time
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
+from umpteen.training.fit_time import FitTime
 from umpteen.training.prepare import training_splits
 
 ENSEMBLE = "ensemble.enabled=auto"
@@ -33,14 +35,28 @@ def settings_of(run):
     return from_mapping(RunFolder(run).read_settings(), source="test")
 
 
-def refit(run, data, log=print, again=True, **changes):
+def refit(run, data, log=print, again=True, limit=None, training_seconds=0.0, **changes):
     """Fit again with some settings changed."""
     values = RunFolder(run).read_settings()
     for key, value in changes.items():
         section, _, name = key.partition("_")
         values[section][name] = value
     settings = from_mapping(values, source="test")
-    return fit_ensemble_of_run(RunFolder(run), data, settings, device="cpu", log=log, again=again)
+    return fit_ensemble_of_run(
+        RunFolder(run),
+        data,
+        settings,
+        device="cpu",
+        log=log,
+        again=again,
+        limit=limit,
+        training_seconds=training_seconds,
+    )
+
+
+def out_of_time(slack):
+    """A limit that is over, but for what may end late."""
+    return FitTime(time.monotonic(), strict=True, slack=slack)
 
 
 def load(run, **options):
@@ -109,6 +125,25 @@ def test_without_time_the_first_variant_is_fitted(run, tiny_data):
     assert "No time for more than 1 of 6 variants" in lines
 
 
+def test_in_a_budget_some_validation_texts_are_fitted(run, tiny_data, monkeypatch):
+    for module in (fit_time, fit_ensemble):
+        monkeypatch.setattr(module, "MIN_FITTED", 8)
+    monkeypatch.setattr(fit_ensemble, "TRIED_TEXTS", 4)
+    lines = []
+    model = refit(run, tiny_data, log=lines.append, limit=out_of_time(slack=60.0))
+    assert "Fitting on 8 of 24 validation texts, to stay within the time" in lines
+    assert model.fitted_on.startswith("8 validation texts")
+    check_works(load(run))
+
+
+def test_without_any_time_weights_are_prior(run, tiny_data):
+    lines = []
+    model = refit(run, tiny_data, log=lines.append, limit=out_of_time(slack=0.0))
+    assert "No time to fit weights: the ensemble has prior weights" in lines
+    assert "there was too little time" in model.fitted_on
+    check_works(load(run))
+
+
 def test_the_log_has_the_calibration_error_and_warns_of_a_large_one(run, tiny_data, monkeypatch):
     monkeypatch.setattr(fit_ensemble, "MAX_CALIBRATION_ERROR", -1.0)  # any error is too large
     lines = []
@@ -159,6 +194,22 @@ def test_prior_weights_find_texts_without_evidence(tiny_data, tmp_path):
     assert top.notes[0] is not None
     assert top.notes[1] is None
     assert model.predict("zzzz qqqq", threshold="auto").ids == [[]]
+
+
+def test_folds_there_is_no_time_for_are_left_out(small_run, tiny_data, tmp_path, monkeypatch):
+    run = shutil.copytree(small_run, tmp_path / "run")
+    lines, limit = [], out_of_time(slack=60.0)
+    model = refit(run, tiny_data, log=lines.append, limit=limit, training_seconds=1e6)
+    assert any(line.startswith("Cross-validation left out: a fold and a fit") for line in lines)
+    assert "there was too little time" in model.fitted_on
+    assert [line for line in limit.left_out if line.startswith("a cross-validation takes")]
+    monkeypatch.setattr(cross_validation, "folds_in_time", lambda seconds, **plan: 2)
+    lines, limit = [], out_of_time(slack=60.0)
+    model = refit(run, tiny_data, log=lines.append, limit=limit)
+    assert any(line.startswith("No time for more than 2 of 5 folds") for line in lines)
+    assert model.fitted_on == "21 training texts, cross-validated"  # of 51, 11 and 10
+    assert limit.left_out[-1].startswith("a further fold takes about")
+    check_works(load(run))
 
 
 @pytest.mark.slow
