@@ -163,7 +163,7 @@ def test_walks_tend_to_the_visits_of_the_chain(restart):
 def test_the_graph_of_eclare_has_the_most_visited_labels_over_both_sums():
     y = relevance(60, 17, density=0.25)
     options = GraphOptions(walk_steps=300, restart=0.8, seed=5)
-    (_, visits), = visits_by_label(y, np.arange(17), options, lambda *_: None)
+    ((_, visits),) = visits_by_label(y, np.arange(17), options, lambda *_: None)
     rows, weights = visited_neighbours(y, 4, options)
     kept = np.zeros((17, 17))
     for j, mine in enumerate(visits.toarray()):

@@ -73,7 +73,7 @@ class ModelConfig:
     """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
     label_parametrization: str = "free"
     """What the classifier scores a label with: its ``free`` vector; ``text``: that and the head's
-    vector of its text (DECAF); ``graph``: both and the head's vector of the texts of its neighbours,
+    vector of its text (DECAF); ``graph``: both and the head's vector of its neighbours' texts,
     weighed by random walks (ECLARE; ``augment.walk_steps``, ``augment.restart``). With the last two
     free vectors start at zero."""
     neighbours: int = 10

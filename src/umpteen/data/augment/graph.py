@@ -157,9 +157,7 @@ class Counts:
         return sp.csr_matrix((lists.data[keep], lists.indices[keep], offsets), shape=lists.shape)
 
 
-def with_own(
-    values: sp.csr_matrix, labels: RowIndices, target: float = 1.0
-) -> sp.csr_matrix:
+def with_own(values: sp.csr_matrix, labels: RowIndices, target: float = 1.0) -> sp.csr_matrix:
     """Return targets (R, L) with one value where a row meets its own label, columns sorted.
 
     Args:
