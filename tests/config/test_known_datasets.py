@@ -87,6 +87,18 @@ def test_renee_after_ngame_decays_its_encoder_again():
     assert (config.train.weight_decay, config.stage2["train"]["weight_decay"]) == (0.0, 0.01)
 
 
+def test_the_stages_of_siamesexml_are_its_configuration():
+    """LF-AmazonTitles-131K; k and the constants of both losses are its code's defaults."""
+    config = load_config("siamese")
+    assert config.loss.dual_options == {"c": 0.9, "d": 1.5, "n_negatives": 1}
+    assert config.loss.reduction == "pal"  # every positive of a row of the batch has its term
+    assert config.train.epochs == 50
+    told = config.stage2
+    assert told["loss"]["classifier_options"] == {"c": 0.75, "d": 3.0, "threshold": 0.05}
+    assert (told["train"]["epochs"], told["train"]["lr_labels"]) == (20, 2e-4)
+    assert told["pool"]["shortlist_size"] == 500
+
+
 @pytest.mark.parametrize("preset", ["decaf", "eclare"])
 def test_the_loss_of_decaf_and_eclare_is_the_mean_cross_entropy_of_a_shortlist(preset):
     config = load_config(preset)
