@@ -46,14 +46,21 @@ DEXML = {
 # [DC], LF-AmazonTitles-1.3M and LF-Wikipedia-500K: vectors as they are.
 FREE = {"model.normalize": False, "model.dual_temperature": 1.0}
 NGAME = {
-    # [NC], all data: no decay is stated; 100 steps of warm-up, then a line.
+    # [NC], all data: no decay is stated, and its code's default is 0; 100 steps of warm-up, then a
+    # line. Its code multiplies the logits of negatives outside the margin with 0.
     "model.dim": 768,
     "model.projection": "none",
     "model.dual_temperature": 1.0,
     "train.lr_encoder": 2e-4,
     "train.schedule": "linear",
     "loss.dual": "triplet",
-    "loss.dual_options": {"margin": 0.3, "n_negatives": 10, "temperature": 0.1},
+    "loss.dual_options": {
+        "margin": 0.3,
+        "n_negatives": 10,
+        "temperature": 0.1,
+        "outside_margin": "zero",
+    },
+    "train.weight_decay": 0.0,
     "batches.cluster_size": 1,
     "batches.refresh_epochs": 5,
     "train.epochs": 300,
@@ -201,7 +208,7 @@ PAPERS = {
         WIKIPEDIA,
         epochs=40,
         data__max_tokens=256,
-        loss__dual_options={"margin": 0.3, "n_negatives": 5, "temperature": 0.1},
+        loss__dual_options=NGAME["loss.dual_options"] | {"n_negatives": 5},
     ),
     # [RC]: queries and labels, batch of a GPU, dropout, rate of the encoder.
     ("lf-amazontitles-131k", "renee"): renee(294_805 + 131_073, 32, 0.85, 1e-5, 0.05),

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import itertools
 import json
 import pkgutil
 import re
@@ -269,11 +270,12 @@ def presets() -> str:
     blocks = []
     for name in preset_names():
         text = folder.joinpath(f"{name}.toml").read_text("utf-8")
-        comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
+        opening = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+        summary, *differences = [line[1:].strip() for line in opening][1:]
         values = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
         blocks += [
             f"## {name}",
-            *paragraphs("\n\n".join(comments[1:2])),
+            *paragraphs("\n\n".join([summary, " ".join(differences)]).strip()),
             f"```toml\n{values.strip()}\n```",
         ]
     return "\n\n".join(blocks)

@@ -57,6 +57,59 @@ def test_settings_are_the_papers(dataset, preset):
         assert get(config, key) == told, key
 
 
+def test_the_second_stage_of_ngame_is_its_configuration():
+    """LF-AmazonTitles-131K: 294,805 queries, 100 epochs of 2,048, 500 steps of warm-up."""
+    config = load_config("ngame")
+    told = config.stage2
+    assert told["loss"] == {
+        "classifier": "triplet",
+        "classifier_options": {
+            "margin": 0.2,
+            "n_negatives": 5,
+            "temperature": 1.0,
+            "n_positives": 3,
+        },
+        "classifier_forward": 1.0,
+        "reduction": "pal",  # a query with one positive counts a third of one with three
+        "dual_share": 0.0,
+    }
+    assert told["pool"]["positives"] == 1000  # every positive is in the pool, none is drawn
+    assert told["train"]["warmup"] == pytest.approx(500 / (294_805 / 2048 * 100), abs=5e-4)
+    assert told["train"]["frozen"]
+    assert told["train"]["lr_labels"] == 1e-3
+    assert "weight_decay" not in told["train"]
+    assert config.train.weight_decay == 0  # of both stages
+    assert (config.model.classifier_dropout, config.model.normalize_classifier) == (0.5, True)
+
+
+def test_renee_after_ngame_decays_its_encoder_again():
+    config = load_config("ngame-renee")
+    assert (config.train.weight_decay, config.stage2["train"]["weight_decay"]) == (0.0, 0.01)
+
+
+def test_the_stages_of_siamesexml_are_its_configuration():
+    """LF-AmazonTitles-131K; k and the constants of both losses are its code's defaults."""
+    config = load_config("siamese")
+    assert config.loss.dual_options == {"c": 0.9, "d": 1.5, "n_negatives": 1}
+    assert config.loss.reduction == "pal"  # every positive of a row of the batch has its term
+    assert config.train.epochs == 50
+    told = config.stage2
+    assert told["loss"]["classifier_options"] == {"c": 0.75, "d": 3.0, "threshold": 0.05}
+    assert (told["train"]["epochs"], told["train"]["lr_labels"]) == (20, 2e-4)
+    assert told["pool"]["shortlist_size"] == 500
+
+
+@pytest.mark.parametrize("preset", ["decaf", "eclare"])
+def test_the_loss_of_decaf_and_eclare_is_the_mean_cross_entropy_of_a_shortlist(preset):
+    config = load_config(preset)
+    assert config.loss.classifier == "bce"
+    assert config.loss.classifier_options == {"mean": True}
+    assert (config.loss.reduction, config.loss.classifier_forward) == ("pal", 1.0)
+    assert config.pool.scope == "batch"
+    walks = (config.augment.walk_steps, config.augment.restart, config.model.neighbours)
+    assert walks == (400, 0.8, 10)  # ECLARE's configuration
+
+
 def test_every_number_of_a_data_set_is_in_the_table_of_the_papers():
     for dataset in dataset_names():
         for preset, sections in tomllib.loads(dataset_text(dataset))["presets"].items():

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from umpteen.data.augment import AUGMENTATIONS, SUMMARIES
 from umpteen.data.augment.graph import GraphOptions
+from umpteen.data.augment.walks import visited_neighbours, visits_by_label
 from umpteen.registry import resolve
 
 every = pytest.mark.parametrize("name", sorted(AUGMENTATIONS))
@@ -47,7 +48,8 @@ def test_targets_are_sorted_and_in_zero_to_one(name, shape):
 @every
 def test_a_label_is_its_own_full_target(name):
     y = relevance(40, 13)
-    np.testing.assert_array_equal(made(name, y)[0].diagonal(), np.ones(13, np.float32))
+    own = np.float32(1 / (1 + np.exp(-1)) if name == "glas" else 1)  # S_jj = 1, through a sigmoid
+    np.testing.assert_array_equal(made(name, y)[0].diagonal(), np.full(13, own))
 
 
 @every
@@ -134,8 +136,9 @@ def test_glas_is_the_sigmoid_of_the_symmetric_share():
     both = dense.T @ dense
     own = np.maximum(both.diagonal(), 1)
     symmetric = (both / own[:, None] + both / own[None, :]) / 2
+    np.fill_diagonal(symmetric, 1.0)  # also where a label has no query
     expected = np.where(symmetric > 0, 1 / (1 + np.exp(-symmetric)), 0.0)
-    np.fill_diagonal(expected, 1.0)
+    assert expected[14, 14] == expected[0, 0] == pytest.approx(0.7310586)
     np.testing.assert_allclose(made("glas", y)[0].toarray(), expected, rtol=1e-6)
 
 
@@ -155,3 +158,30 @@ def test_walks_tend_to_the_visits_of_the_chain(restart):
             visits += here
         others = np.arange(7) != j
         np.testing.assert_allclose(found[j, others], (visits / visits.max())[others], atol=0.05)
+
+
+def test_the_graph_of_eclare_has_the_most_visited_labels_over_both_sums():
+    y = relevance(60, 17, density=0.25)
+    options = GraphOptions(walk_steps=300, restart=0.8, seed=5)
+    ((_, visits),) = visits_by_label(y, np.arange(17), options, lambda *_: None)
+    rows, weights = visited_neighbours(y, 4, options)
+    kept = np.zeros((17, 17))
+    for j, mine in enumerate(visits.toarray()):
+        mine = mine.astype(np.float64)
+        others = sorted((k for k in range(17) if k != j and mine[k]), key=lambda k: (-mine[k], k))
+        kept[j, j] = max(mine[j], 1)
+        kept[j, others[:3]] = mine[others[:3]]
+    expected = kept / np.sqrt(kept.sum(axis=1)[:, None] * kept.sum(axis=0)[None, :])
+    dense = np.zeros((17, 17))
+    np.add.at(dense, (np.arange(17)[:, None], rows), weights)
+    np.testing.assert_allclose(dense, expected, rtol=1e-6)
+    np.testing.assert_array_equal(rows[:, 0], np.arange(17))
+    assert dense[16].nonzero()[0].tolist() == [16]  # without queries: itself alone
+    assert dense[16, 16] == 1
+
+
+def test_a_walk_that_never_comes_home_keeps_its_label():
+    y = sp.csr_matrix(np.array([[1] * 40], np.float32))
+    rows, weights = visited_neighbours(y, 3, GraphOptions(walk_steps=2, restart=1.0))
+    np.testing.assert_array_equal(rows[:, 0], np.arange(40))
+    assert (weights[:, 0] > 0).all()

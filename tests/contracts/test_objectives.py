@@ -23,6 +23,10 @@ VARIANTS = {  # a name of the table, or a name with options
     "prob_contrastive": ("prob_contrastive", {"c": 0.75, "d": 3.0, "threshold": 0.05}),
     "prob_contrastive, hardest": ("prob_contrastive", {"n_negatives": 3}),
     "triplet": ("triplet", {"margin": 1.3, "n_negatives": 3, "temperature": 0.7}),
+    "triplet, zero": (
+        "triplet",
+        {"margin": 0.9, "n_negatives": 5, "temperature": 1.7, "outside_margin": "zero"},
+    ),
     "triplet, even": ("triplet", {"margin": 0.4, "n_negatives": 10, "softmax_weighted": False}),
 }
 COMPETING = {"pol, competing": "pol", "k-sample, competing": "k-sample"}
@@ -150,7 +154,14 @@ def reference_prob_contrastive(s, targets, alive, c=0.9, d=1.5, n_negatives=0, t
 
 
 def reference_triplet(
-    s, targets, alive, margin, n_negatives, softmax_weighted=True, temperature=0.1
+    s,
+    targets,
+    alive,
+    margin,
+    n_negatives,
+    softmax_weighted=True,
+    temperature=0.1,
+    outside_margin="absent",
 ):
     negatives = sorted((j for j in alive if j not in targets), key=lambda j: -s[j].item())
     terms = {}
@@ -158,7 +169,9 @@ def reference_triplet(
         active = [n for n in negatives[:n_negatives] if margin + s[n] - s[p] > 0]
         sizes = [torch.exp(s[n] / temperature) if softmax_weighted else 1.0 for n in active]
         gaps = [margin + s[n] - s[p] for n in active]
-        terms[p] = t * sum(u / sum(sizes) * gap for u, gap in zip(sizes, gaps, strict=True))
+        others = len(negatives[:n_negatives]) - len(active) if outside_margin == "zero" else 0
+        whole = sum(sizes) + others  # each of the others has exp(0)
+        terms[p] = t * sum(u / whole * gap for u, gap in zip(sizes, gaps, strict=True))
     return 0.0, terms
 
 

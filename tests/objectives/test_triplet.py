@@ -4,7 +4,7 @@ import torch
 
 from umpteen.errors import ConfigError
 from umpteen.objectives.base import block_loss
-from umpteen.objectives.reductions import mean_of_positives, sum_of_positives
+from umpteen.objectives.reductions import sum_of_positives
 from umpteen.objectives.triplet import Triplet
 from umpteen.types import Positives
 
@@ -38,19 +38,32 @@ def test_harder_negatives_pull_more_by_a_softmax_that_is_differentiated():
     assert gradient == pytest.approx([*s.grad.tolist(), 0.0], abs=1e-6)
 
 
+def test_negatives_outside_the_margin_may_share_the_weight():
+    """NGAME's first stage: the logits are s / 0.1 within the margin and 0 outside, of m = 3."""
+    loss, gradient = run(Triplet(0.3, 3, outside_margin="zero"), 0.5, 0.4, 0.25, 0.1, 0.05)
+    s = torch.tensor([0.5, 0.4, 0.25, 0.1], dtype=torch.float64, requires_grad=True)
+    violations = torch.relu(0.3 + s[1:] - s[0])
+    logits = s[1:] / 0.1 * (violations > 0)
+    assert logits.detach().tolist()[2] == 0
+    expected = (torch.softmax(logits, 0) * violations).sum()
+    expected.backward()
+    assert loss == pytest.approx(expected.item())
+    assert gradient == pytest.approx([*s.grad.tolist(), 0.0], abs=1e-6)
+
+
 def ngame_stage_2(scores, relevant, margin, n_positives, n_negatives):
-    """The definition in NumPy: the hardest positives, weights softmax of the violations."""
-    rows = []
+    """The published mean over texts, hardest positives and hardest negatives, in NumPy.
+
+    A text with fewer positives is divided by ``n_positives`` all the same.
+    """
+    total = 0.0
     for s, mine in zip(scores, relevant, strict=True):
-        positives = np.sort(s[mine])[:n_positives]
         negatives = np.sort(s[~mine])[::-1][:n_negatives]
-        terms = []
-        for positive in positives:
+        for positive in np.sort(s[mine])[:n_positives]:
             violations = np.maximum(0, negatives - positive + margin)
             sizes = np.exp(violations) * (violations > 0)
-            terms.append((sizes / max(sizes.sum(), 1e-300) * violations).sum())
-        rows.append(np.mean(terms))
-    return np.mean(rows)
+            total += (sizes / max(sizes.sum(), 1e-300) * violations).sum()
+    return total / (len(scores) * n_positives * n_negatives)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -59,6 +72,7 @@ def test_the_hardest_positives_of_ngames_second_stage(seed):
     scores = rng.uniform(-0.2, 0.9, (5, 19))
     relevant = rng.random((5, 19)) < 0.35
     relevant[:, 0] = True
+    relevant[1, 1:] = False  # one positive, fewer than three
     pairs = np.argwhere(relevant)
     positives = Positives(
         torch.from_numpy(pairs[:, 0]),
@@ -66,8 +80,9 @@ def test_the_hardest_positives_of_ngames_second_stage(seed):
         torch.ones(len(pairs), dtype=torch.float64),
     )
     objective = Triplet(0.2, 5, temperature=1.0, n_positives=3)
-    loss = block_loss(objective, mean_of_positives, torch.from_numpy(scores), positives)
-    assert loss.item() == pytest.approx(ngame_stage_2(scores, relevant, 0.2, 3, 5), rel=1e-12)
+    loss = block_loss(objective, sum_of_positives, torch.from_numpy(scores), positives)
+    published = ngame_stage_2(scores, relevant, 0.2, 3, 5)
+    assert loss.item() / (3 * 5) == pytest.approx(published, rel=1e-12)
 
 
 def test_a_dropped_positive_is_none_of_the_hardest():
@@ -102,3 +117,5 @@ def test_options_out_of_range_are_refused():
         Triplet(temperature=0)
     with pytest.raises(ConfigError, match="n_positives is -1"):
         Triplet(n_positives=-1)
+    with pytest.raises(ConfigError, match="outside_margin is 'none'"):
+        Triplet(outside_margin="none")

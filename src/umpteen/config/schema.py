@@ -73,9 +73,10 @@ class ModelConfig:
     """``linear``, or ``dual``: label vectors are scored with the dual head's vectors of queries."""
     label_parametrization: str = "free"
     """What the classifier scores a label with: its ``free`` vector; ``text``: that and the head's
-    vector of its text (DECAF); ``graph``: both and the head's vector of the mean over the texts of
-    its neighbours in co-occurrence (ECLARE). With the last two free vectors start at zero."""
-    neighbours: int = 8
+    vector of its text (DECAF); ``graph``: both and the head's vector of its neighbours' texts,
+    weighed by random walks (ECLARE; ``augment.walk_steps``, ``augment.restart``). With the last two
+    free vectors start at zero."""
+    neighbours: int = 10
     """Neighbours of a label in the graph, itself included."""
     projection: str = "linear"
     """``linear``: each head has a linear layer (UniDEC; the dual one with tanh). ``none``: heads

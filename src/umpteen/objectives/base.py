@@ -40,7 +40,8 @@ class Objective(Protocol):
 
     Properties that not every loss has are declared, and tested where they are declared:
     ``shift_invariant = True`` if adding a constant to all scores of a query changes nothing, and
-    ``monotone = True`` if, with targets of 1, a higher score of a positive never raises the loss.
+    ``monotone = True`` if, with targets of 1, the loss's slope by a positive's score is never above
+    0 (it may still jump where a negative leaves the margin of ``triplet``).
 
     ``block_copies`` is the number of tensors of the size of a block that ``row_stats`` and its
     gradient hold at once, 10 where it is missing; it decides the size of blocks of all labels.

@@ -12,6 +12,9 @@ from umpteen.errors import ConfigError
 from umpteen.objectives.base import highest_scores, ranks_in_rows, sum_by_row, without_positives
 from umpteen.types import Positives
 
+OUTSIDE = ("absent", "zero")
+"""What a negative outside the margin may be to the softmax."""
+
 
 class Triplet:
     """Triplet loss of each positive against the hardest negatives within the margin.
@@ -20,6 +23,8 @@ class Triplet:
 
     Negatives within the margin are active. u is a softmax of s_n / temperature over the active
     ones, so that the hardest pull most, and the gradient goes through it; or 1 / their number.
+    NGAME's code keeps the others of the m hardest in that softmax with a logit of 0
+    (``outside_margin="zero"``), so that a lone active negative weighs less than 1.
 
     What it is for: ranking with hard negatives in clustered batches; easy pairs cost nothing, so
     training ends up on the pairs that are wrong.
@@ -30,8 +35,9 @@ class Triplet:
     margin, and is the better start.
     Cost: one pass with a top-m; a summary of m numbers per query, and (P, m) in the loss.
     Source: Dahiya et al., NGAME: Negative Mining-aware Mini-batching for Extreme Classification
-    (2023). Its first stage has a temperature of 0.1 and one positive; its second stage a
-    temperature of 1 and the three hardest positives.
+    (2023). Its first stage has a temperature of 0.1, one positive and ``outside_margin="zero"``;
+    its second stage a temperature of 1 and the three hardest positives. It divides by m and by the
+    number of positives that may count, which are constants; here both are sums.
 
     Args:
         margin: By how much a positive must lead, in units of the scores.
@@ -39,7 +45,9 @@ class Triplet:
         softmax_weighted: Whether harder negatives weigh more; False for an even mean.
         temperature: Of that softmax, in units of the scores.
         n_positives: How many of a query's hardest positives (those with the lowest scores) count,
-            with the weight of all; 0 for all.
+            each with its own weight; 0 for all.
+        outside_margin: What negatives outside the margin are to the softmax: ``absent``, or
+            ``zero`` for a logit of 0.
 
     Raises:
         ConfigError: If an option is out of its range.
@@ -56,6 +64,7 @@ class Triplet:
         softmax_weighted: bool = True,
         temperature: float = 0.1,
         n_positives: int = 0,
+        outside_margin: str = "absent",
     ) -> None:
         if not (margin >= 0 and math.isfinite(margin)):
             raise ConfigError(f"triplet: margin is {margin!r}; it must be a number of 0 or more")
@@ -65,11 +74,18 @@ class Triplet:
             raise ConfigError(f"triplet: temperature is {temperature!r}; it must be above 0")
         if n_positives < 0:
             raise ConfigError(f"triplet: n_positives is {n_positives!r}; it must be 0 or more")
+        if outside_margin not in OUTSIDE:
+            raise ConfigError(
+                f"triplet: outside_margin is {outside_margin!r}; it must be one of "
+                + ", ".join(OUTSIDE)
+            )
         self.margin = margin
         self.n_negatives = n_negatives
         self.softmax_weighted = softmax_weighted
         self.temperature = temperature
         self.n_positives = n_positives
+        self.outside_margin = outside_margin
+        self.shift_invariant = outside_margin == "absent" or not softmax_weighted
 
     def row_stats(self, scores: Tensor, positives: Positives) -> Tensor:
         """Return the block's highest negatives, falling.
@@ -95,20 +111,19 @@ class Triplet:
         return sum_by_row(terms * weights, positives.rows, len(stats))
 
     def _on_hardest(self, weights: Tensor, scores: Tensor, rows: Tensor, n_rows: int) -> Tensor:
-        """Move each row's weight (P,) to its hardest positives, in proportion."""
+        """Return the weights (P,), 0 for all but each row's hardest positives."""
         keys = scores.detach().masked_fill(weights == 0, float("inf"))  # a dropped one is none
-        chosen = weights * (ranks_in_rows(keys, rows, n_rows) < self.n_positives)
-        whole = sum_by_row(weights, rows, n_rows)
-        kept = sum_by_row(chosen, rows, n_rows).clamp(min=torch.finfo(weights.dtype).tiny)
-        return chosen * (whole / kept)[rows]
+        return weights * (ranks_in_rows(keys, rows, n_rows) < self.n_positives)
 
     def _shares(self, negatives: Tensor, active: Tensor) -> Tensor:
-        """Normalize (P, m) to sum to 1 over the active entries; 0 where none is active."""
+        """Return the weights (P, m), 0 where not active; they add up to 1, or less with others."""
         if not self.softmax_weighted:
             even = active.to(negatives.dtype)
             return even / even.sum(dim=1, keepdim=True).clamp(min=1.0)
+        outside = float("-inf") if self.outside_margin == "absent" else 0.0
+        logits = (negatives / self.temperature).masked_fill(~active, outside)
+        logits = logits.masked_fill(torch.isneginf(negatives), float("-inf"))
         # Rows without an active entry are 0, not -inf, or their gradient would be NaN.
         dead = ~active.any(dim=1, keepdim=True)
-        logits = (negatives / self.temperature).masked_fill(~active, float("-inf"))
         shares = torch.softmax(logits.masked_fill(dead, 0.0), dim=1)
         return shares * active

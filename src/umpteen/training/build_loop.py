@@ -12,8 +12,8 @@ import torch
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.compute.precision import require_eight_bits
 from umpteen.config.schema import RunConfig
-from umpteen.data.augment.gandalf import strongest_neighbours
 from umpteen.data.augment.graph import GraphOptions
+from umpteen.data.augment.walks import visited_neighbours
 from umpteen.data.dataset import Dataset
 from umpteen.data.pool import AllLabels, PoolBuilder
 from umpteen.data.pool_on_device import DevicePoolBuilder
@@ -68,15 +68,15 @@ def build_untrained_model(settings: RunConfig, dataset: Dataset) -> tuple[Model,
 
 
 def set_label_graph_(model: Model, dataset: Dataset, settings: RunConfig) -> None:
-    """Give a model its label graph, where it has one: labels that occur together in train."""
+    """Give a model its label graph, where it has one: random walks on the training data."""
     if model.neighbours:
-        limits = GraphOptions(
-            max_positives=settings.augment.max_positives,
-            max_queries=settings.augment.max_queries,
+        options = GraphOptions(
+            walk_steps=settings.augment.walk_steps,
+            restart=settings.augment.restart,
             seed=settings.seed,
         )
         targets = dataset["train"].filtered_targets()
-        rows, weights = strongest_neighbours(targets, model.neighbours, limits)
+        rows, weights = visited_neighbours(targets, model.neighbours, options)
         model.set_graph_(torch.from_numpy(rows), torch.from_numpy(weights))
 
 

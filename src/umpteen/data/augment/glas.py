@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -9,6 +11,8 @@ from umpteen.data.augment.graph import Counts, Dropped, GraphOptions, stack, thr
 from umpteen.types import Progress, RowIndices
 
 DELTA = 0.0
+OWN = 1 / (1 + math.exp(-1))
+"""A label's own target, sigmoid(1)."""
 
 
 def label_targets(
@@ -19,7 +23,7 @@ def label_targets(
     Sigmoid(S_jl) where S_jl > delta (0), S = (P(l | j) + P(j | l)) / 2.
 
     With delta 0 every pair of labels that ever come together is kept, which is several times what
-    ``gandalf`` keeps. The label itself has 1, as in the other methods.
+    ``gandalf`` keeps. The label itself has sigmoid(1), about 0.73, since S_jj = 1.
     """
     delta = DELTA if options.delta is None else options.delta
     counts = Counts(targets, options)
@@ -32,6 +36,6 @@ def label_targets(
         backward = np.minimum(forward * ratio, 1.0)  # P(j | l); an estimate where j is drawn
         kept = thresholded(block, (forward + backward) / 2, delta)
         kept.data = 1 / (1 + np.exp(-kept.data))
-        found.append(with_own(kept, labels[place]))
+        found.append(with_own(kept, labels[place], OWN))
         progress(place.stop, len(labels))
     return stack(found, targets.shape[1]), counts.dropped

@@ -65,8 +65,8 @@ class LabelTargets(Protocol):
             progress: Told of progress.
 
         Returns:
-            CSR (R, L) float32 in (0, 1] with sorted columns, 1 at the label itself; and what the
-            limits dropped.
+            CSR (R, L) float32 in (0, 1] with sorted columns, something at the label itself (1, but
+            for ``glas``); and what the limits dropped.
         """
 
 
@@ -157,20 +157,21 @@ class Counts:
         return sp.csr_matrix((lists.data[keep], lists.indices[keep], offsets), shape=lists.shape)
 
 
-def with_own(values: sp.csr_matrix, labels: RowIndices) -> sp.csr_matrix:
-    """Return targets (R, L) with exactly 1 where a row meets its own label, columns sorted.
+def with_own(values: sp.csr_matrix, labels: RowIndices, target: float = 1.0) -> sp.csr_matrix:
+    """Return targets (R, L) with one value where a row meets its own label, columns sorted.
 
     Args:
         values: CSR (R, L); what it has at a row's own label is forgotten.
         labels: (R,) the label of each row.
+        target: The value.
     """
     rows = np.repeat(np.arange(len(labels)), np.diff(values.indptr))
     own = values.indices == labels[rows]
     missing = np.setdiff1d(np.arange(len(labels)), rows[own])
-    values.data[own] = 1.0
+    values.data[own] = target
     if len(missing):
-        ones = np.ones(len(missing), np.float32)
-        values = values + sp.csr_matrix((ones, (missing, labels[missing])), shape=values.shape)
+        added = np.full(len(missing), target, np.float32)
+        values = values + sp.csr_matrix((added, (missing, labels[missing])), shape=values.shape)
     values.sort_indices()
     return values
 

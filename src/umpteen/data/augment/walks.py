@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from umpteen.data.augment.graph import Dropped, GraphOptions, stack, thresholded, with_own
 from umpteen.types import Progress, RowIndices
@@ -24,17 +27,69 @@ def label_targets(
     1 / m. The limits on counts are not needed here and not used.
     """
     delta = DELTA if options.delta is None else options.delta
-    walker = _Walker(targets, options)
     found = []
-    size = max(1, BLOCK_VISITS // options.walk_steps)
-    for start in range(0, len(labels), size):
-        some = labels[start : start + size]
-        visits = walker.visits(some, start)  # (rows of the block, L)
+    for some, visits in visits_by_label(targets, labels, options, progress):
         most = np.maximum.reduceat(visits.data, visits.indptr[:-1]) if len(some) else visits.data
         shares = visits.data / np.repeat(most, np.diff(visits.indptr))
         found.append(with_own(thresholded(visits, shares, delta), some))
-        progress(start + len(some), len(labels))
     return stack(found, targets.shape[1]), Dropped()
+
+
+def visited_neighbours(
+    targets: sp.csr_matrix,
+    most: int,
+    options: GraphOptions = GraphOptions(),  # noqa: B008 - frozen
+    progress: Progress = lambda done, total: None,
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the labels that each label's walk visits most, itself first: ECLARE's label graph.
+
+    The weight of l for j is V_jl / sqrt(sum of row j of V x sum of column l of V), where V has the
+    visits that were kept.
+
+    Args:
+        targets: CSR (N, L) of the training queries, without filter pairs.
+        most: M, neighbours of a label with itself.
+        options: Steps, restart and seed.
+        progress: Told of progress.
+
+    Returns:
+        Label rows (L, M) and weights (L, M); places left over hold the label itself with weight 0.
+    """
+    n_labels = targets.shape[1]
+    labels = np.arange(n_labels)
+    own = sp.csr_matrix((n_labels, n_labels), dtype=np.float32)  # 1 where a walk never came home
+    blocks = [visits for _, visits in visits_by_label(targets, labels, options, progress)]
+    visits = stack(blocks, n_labels).astype(np.float32)
+    own.setdiag((visits.diagonal() == 0).astype(np.float32))
+    visits = sp.csr_matrix(visits + own)
+    visits.eliminate_zeros()
+    rows = np.repeat(labels, np.diff(visits.indptr))
+    # The label itself first, then by visits and row.
+    order = np.lexsort((visits.indices, -visits.data, visits.indices != rows, rows))
+    place = np.arange(len(rows)) - visits.indptr[:-1][rows]  # rows ascend in the order too
+    kept = place < most
+    found = np.repeat(labels[:, None], most, axis=1).astype(np.int32)
+    counts = np.zeros((n_labels, most), np.float64)
+    found[rows[kept], place[kept]] = visits.indices[order][kept]
+    counts[rows[kept], place[kept]] = visits.data[order][kept]
+    columns = np.bincount(found.ravel(), counts.ravel(), minlength=n_labels)
+    weights = counts / np.sqrt(counts.sum(axis=1, keepdims=True) * columns[found])
+    return found, weights.astype(np.float32)
+
+
+def visits_by_label(
+    targets: sp.csr_matrix, labels: RowIndices, options: GraphOptions, progress: Progress
+) -> Iterator[tuple[RowIndices, sp.csr_matrix]]:
+    """Yield some of the labels and how often the walk of each came to every label, CSR (some, L).
+
+    A label without queries has one visit, to itself.
+    """
+    walker = _Walker(targets, options)
+    size = max(1, BLOCK_VISITS // options.walk_steps)
+    for start in range(0, len(labels), size):
+        some = labels[start : start + size]
+        yield some, walker.visits(some, start)
+        progress(start + len(some), len(labels))
 
 
 class _Walker:
