@@ -48,7 +48,7 @@ class DataProfile:
 
     @property
     def words_are_lost(self) -> bool:
-        """Whether words are cut into so few different tokens that a bag cannot tell them apart."""
+        """Whether words are cut into so few different tokens that a bag confuses them."""
         few = 0 < WORDS_PER_TOKEN * self.distinct_tokens < self.distinct_words
         return few and self.distinct_words >= MIN_WORDS
 
@@ -89,9 +89,7 @@ def profile_data(
         distinct_tokens=tokens,
     )
     lengths = _lengths(texts, None if facts.words_are_lost else tokenizer)
-    return replace(
-        facts, length_90=_percentile(lengths, 90), length_99=_percentile(lengths, 99)
-    )
+    return replace(facts, length_90=_percentile(lengths, 90), length_99=_percentile(lengths, 99))
 
 
 def _spaced(texts: Sequence[str]) -> list[str]:

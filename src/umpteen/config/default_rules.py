@@ -69,8 +69,8 @@ def token_table(facts: DataProfile) -> RuleResult:
     if not facts.words_are_lost:
         return RuleResult("")
     return RuleResult(
-        f"{facts.distinct_words:,} different words are cut into {facts.distinct_tokens:,} different "
-        "tokens of the packaged table; a tokenizer is learned from the data",
+        f"{facts.distinct_words:,} different words are cut into {facts.distinct_tokens:,} "
+        "different tokens of the packaged table; a tokenizer is learned from the data",
         {"encoder.table": "random"},
     )
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.errors import RunError
-from umpteen.ranking.lexical import lexical_ranker
+from umpteen.ranking.lexical import lexical_ranker, sparsity
 from umpteen.ranking.lexical.lexical_ranker import FrequentTerms, LexicalRanker
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, training_pairs
 from umpteen.ranking.lexical.sparse_topk import product
@@ -58,6 +58,29 @@ def test_pairs_hold_positives_and_hard_negatives_but_no_filtered_pair():
     assert found == sorted((true | close) - {(0, 0), (1, 4)})
     right = {pair for pair, yes in zip(found, pairs.positive, strict=True) if yes}
     assert right == true - {(0, 0)}
+
+
+@pytest.mark.parametrize("max_weights", [7, 60, 150, 10_000])
+@pytest.mark.parametrize("at_once", [1, 40, 300])
+def test_sums_of_some_labels_at_a_time_are_those_of_all(max_weights, at_once, monkeypatch):
+    rng = np.random.default_rng(5)
+
+    def drawn(n, m, share):
+        dense = np.where(rng.random((n, m)) < share, rng.random((n, m)), 0)
+        return sp.csr_matrix(dense.astype(np.float32))
+
+    queries, labels, own = drawn(40, 30, 0.3), drawn(23, 30, 0.1), drawn(40, 23, 0.2)
+    near = np.where(rng.random((40, 3)) < 0.8, rng.integers(23, size=(40, 3)), -1)
+    found = []
+    for size in (1 << 40, at_once):
+        monkeypatch.setattr(sparsity, "BLOCK_PRODUCTS", size)
+        first = initial_weights(queries, own, labels, max_weights)
+        found.append((first, widen(first, queries, near, max_weights)))
+    for wanted, made in zip(*found, strict=True):
+        np.testing.assert_array_equal(made.indptr, wanted.indptr)
+        np.testing.assert_array_equal(made.indices, wanted.indices)
+        np.testing.assert_array_equal(made.data, wanted.data)
+        assert made.nnz <= max(max_weights, 23)
 
 
 def test_widening_adds_the_terms_of_texts_with_the_label_as_hard_negative():
