@@ -83,6 +83,23 @@ def test_sums_of_some_labels_at_a_time_are_those_of_all(max_weights, at_once, mo
         assert made.nnz <= max(max_weights, 23)
 
 
+def test_within_the_limit_frequent_labels_keep_more_terms(monkeypatch):
+    monkeypatch.setattr(sparsity, "MIN_WEIGHTS", 2)
+    queries = sp.csr_matrix(np.eye(9, dtype=np.float32)[[0, 1, 2, 3, 0, 1, 2, 3, 5, 6, 7]])
+    own = sp.csr_matrix(np.repeat(np.eye(2, dtype=np.float32), [8, 3], axis=0))
+    labels = sp.csr_matrix((2, 9), dtype=np.float32)
+    whole = initial_weights(queries, own, labels, 100)
+    assert np.diff(whole.indptr).tolist() == [4, 3]
+    kept = initial_weights(queries, own, labels, 6)
+    assert np.diff(kept.indptr).tolist() == [4, 2]  # sums of 2 come before those of 1
+    assert initial_weights(queries, own, labels, 4).nnz == 4
+    near = np.array([[1]] * 8 + [[0]] * 3)  # each label is a hard negative of the other's texts
+    assert np.diff(widen(kept, queries, near, 100).indptr).tolist() == [7, 6]
+    wider = widen(kept, queries, near, 9)
+    assert wider.nnz <= 9
+    assert not (sp.csr_matrix(kept != 0) > sp.csr_matrix(wider != 0)).nnz  # none is lost
+
+
 def test_widening_adds_the_terms_of_texts_with_the_label_as_hard_negative():
     weights, queries = sparse(4, 9, 0.3), sparse(6, 9, 0.3)
     near = np.array([[0, 1], [2, -1], [-1, -1], [3, 0], [-1, -1], [1, 2]])
@@ -131,7 +148,7 @@ def test_the_log_reports_the_loss_of_each_round():
 
 
 def test_limits_on_weights_and_postings_hold():
-    config = LexicalConfig(max_weights=12, min_weight=0.0)
+    config = LexicalConfig(max_weights=12, weights_per_label=0, min_weight=0.0)
     ranker, _ = LexicalRanker.fit(TEXTS, targets(), LABELS, config=config)
     assert 0 < ranker.weights.nnz <= 12
     config = LexicalConfig(max_postings=2, many_labels=4)

@@ -158,12 +158,15 @@ def pair_features(
         lengths.append(np.diff(before[own.indptr]))
     starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     index = np.int32 if starts[-1] < 2**31 else np.int64
+    entries = np.concatenate([np.zeros(0, np.float32), *values])
+    values.clear()  # half of the memory
     flat = np.concatenate([np.zeros(0, np.int32), *positions]).astype(index, copy=False)
+    positions.clear()
     blocks = _blocks(labels, weights, 1 if torch.device(device).type != "cpu" else MAX_BLOCKS)
     for block in blocks:
         flat[starts[block.pairs.start] : starts[block.pairs.stop]] -= block.weights.start
     return PairFeatures(
-        torch.from_numpy(np.concatenate([np.zeros(0, np.float32), *values])).to(device),
+        torch.from_numpy(entries).to(device),
         torch.from_numpy(flat).to(device),
         torch.from_numpy(starts.astype(index)).to(device),
         weights.nnz,

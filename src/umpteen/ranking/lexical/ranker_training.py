@@ -37,7 +37,11 @@ class LexicalConfig:
     widening: int = 8
     """Hard negatives of a text that get weights for its terms."""
     max_weights: int = 16 << 20
-    """Weights of all labels together; frequent labels lose their smallest first."""
+    """Weights of all labels together; see ``weights_limit``."""
+    weights_per_label: int = 213
+    """Weights for each label on average, where that is more."""
+    max_weights_of_many: int = 64 << 20
+    """And no more than these."""
     max_products: int = 192 << 20
     """Products of term and weight in one step; beyond it texts keep their largest terms."""
     min_weight: float = 0.02
@@ -46,6 +50,16 @@ class LexicalConfig:
     """Labels per term that retrieve candidates, those of largest weight, of many labels."""
     many_labels: int = 16384
     """Number of labels above which ``max_postings`` applies."""
+
+    def weights_limit(self, n_labels: int) -> int:
+        """Return the limit on the weights of all labels together.
+
+        Example:
+            >>> [LexicalConfig().weights_limit(n) >> 20 for n in (50_000, 200_000, 1_000_000)]
+            [16, 40, 64]
+        """
+        more = min(self.weights_per_label * n_labels, self.max_weights_of_many)
+        return max(self.max_weights, more)
 
     def postings_limit(self, n_labels: int) -> int | None:
         """Return the limit on labels per term; None keeps all."""
@@ -69,6 +83,7 @@ def train_weights(
         config, n, queries.nnz / max(1, n), targets.nnz / max(1, n)
     )
     queries = keep_largest(queries, max_terms)
+    limit = config.weights_limit(targets.shape[1])
     anchor = first * np.float32(SCALE)
     weights = anchor
     # Random order: when time runs out, the texts with hard negatives are a random sample.
@@ -88,7 +103,7 @@ def train_weights(
         fresh = np.full((n, found.shape[1]), -1, np.int64)
         fresh[order[: len(found)]] = found
         near = np.concatenate([near[:, : candidates // 2], fresh], axis=1)
-        pattern = widen(weights, queries, fresh[:, : config.widening], config.max_weights)
+        pattern = widen(weights, queries, fresh[:, : config.widening], limit)
         result = descend(
             queries,
             pattern,
