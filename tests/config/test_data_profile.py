@@ -45,6 +45,22 @@ def test_test_queries_are_not_looked_at():
     assert seen == facts(data_of(texts, rows, titles))
 
 
+def test_words_that_are_cut_into_few_tokens_are_counted_as_words():
+    texts = [f"{a}{b} {b}{a}" for a in range(40) for b in range(40)]
+    data = data_of(texts, [[0]] * len(texts), ["a"])
+    digits = train_tokenizer([" ".join("0123456789")], vocabulary=30)
+    found = facts(data, tokenizer=digits, replaceable=True)
+    numbers = {word for text in texts for word in text.split()}
+    assert (found.distinct_words, found.distinct_tokens) == (len(numbers), 20)
+    assert len(numbers) > 1000
+    assert found.words_are_lost
+    assert found.length_99 == 3  # four tokens for three words, rounded up
+    kept = facts(data, tokenizer=digits)
+    assert (kept.distinct_words, kept.distinct_tokens) == (0, 0)
+    assert not kept.words_are_lost
+    assert kept.length_99 == 8
+
+
 def test_lengths_are_tokens_of_the_whole_text():
     texts = [" ".join(["word"] * n) for n in range(1, 101)]
     data = data_of(texts, [[0]] * 100, ["a"])

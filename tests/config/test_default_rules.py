@@ -13,6 +13,7 @@ from umpteen.config.default_rules import (
     held_out,
     length,
     preset_of,
+    token_table,
 )
 from umpteen.config.loading import load_config
 
@@ -78,6 +79,16 @@ def test_long_texts_are_fewer_in_a_batch(tokens, expected):
     assert ("65,536 tokens" in said.reason) == (tokens > 128)
 
 
+@pytest.mark.parametrize(
+    ("words", "tokens", "replaced"),
+    [(0, 0, False), (999, 10, False), (1000, 99, True), (1000, 100, False), (10_162, 478, True)],
+)
+def test_a_tokenizer_is_learned_where_the_packaged_one_loses_the_words(words, tokens, replaced):
+    said = token_table(facts(distinct_words=words, distinct_tokens=tokens))
+    assert said.settings == ({"encoder.table": "random"} if replaced else {})
+    assert bool(said.reason) == replaced
+
+
 HELD = [
     (300, 0),
     (599, 0),
@@ -128,7 +139,7 @@ def test_the_preset_follows_the_encoder():
 @pytest.mark.parametrize("encoder", ["bag", "convolution", "transformer"])
 def test_every_rule_gives_a_reason_and_settings_that_exist(rule, encoder):
     said = rule(facts(encoder=encoder, length_90=900, length_99=2000, queries=900))
-    assert said.reason
+    assert said.reason or not said.settings
     assert "\n" not in said.reason
     changes = [f"{key}={value}" for key, value in said.settings.items()]
     load_config(preset_of(facts(encoder=encoder)), changes)
@@ -140,9 +151,11 @@ def test_the_measured_data_set_keeps_its_measured_settings():
     assert chosen == load_config("unidec-frugal")
 
 
-def test_every_rule_has_a_line():
+def test_every_rule_with_something_to_say_has_a_line():
     choice = choose(SHORT)
-    assert len(choice.reasons) == 1 + len(RULES)
+    silent = [rule for rule in RULES if not rule(SHORT).reason]
+    assert silent == [token_table]
+    assert len(choice.reasons) == len(RULES)
     assert choice.reasons[2].startswith("batches.size 128: 7,138 queries")
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from umpteen.data import clusters
-from umpteen.data.clusters import balanced_clusters
+from umpteen.data.clusters import Halving, balanced_clusters
 
 
 def generator(seed=0):
@@ -153,3 +153,24 @@ def test_centres_from_a_sample_leave_sizes_and_groups_alone(n, monkeypatch):
         parts = [group[order[bounds[c] : bounds[c + 1]]].bincount() for c in range(4)]
         found += all(part.max() >= 0.98 * part.sum() for part in parts)
     assert found >= 3
+
+
+@pytest.mark.parametrize("n", [1, 100, 1001])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_clusters_split_one_by_one_are_those_that_are_split_at_once(n, sampled, monkeypatch):
+    if sampled:
+        monkeypatch.setattr(clusters, "SAMPLED_ROWS", 64)
+        monkeypatch.setattr(clusters, "MIN_SAMPLED", 16)
+    monkeypatch.setattr(clusters, "BLOCK_NUMBERS", 0)
+    at_once, bounds = balanced_clusters(unit(n), 6, generator=generator())
+    calls = []
+    one_by_one = Halving._one_by_one
+    monkeypatch.setattr(
+        Halving, "_one_by_one", lambda *given: calls.append(given) or one_by_one(*given)
+    )
+    for numbers in (300, 1000, 3000):
+        monkeypatch.setattr(clusters, "BLOCK_NUMBERS", numbers)
+        order, again = balanced_clusters(unit(n), 6, generator=generator())
+        assert torch.equal(order, at_once)
+        assert torch.equal(again, bounds)
+    assert len(calls) == {1: 0, 100: 1, 1001: 3}[n]

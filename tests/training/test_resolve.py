@@ -44,6 +44,16 @@ def test_a_transformer_gets_the_preset_of_transformers(tiny_data, tiny_bert):
     assert profile_of(tiny_data, found.config).encoder == "transformer"
 
 
+def test_numbers_in_place_of_words_get_a_tokenizer_of_their_own():
+    texts = [f"{7919 * row % 10_007} {row % 1009}" for row in range(1500)]
+    data = Dataset.from_lists(texts, [[row % 5] for row in range(1500)])
+    assert resolved(data).config.encoder.table == "random"
+    assert any(line.startswith("encoder.table random:") for line in resolved(data).reasons)
+    kept = resolved(data, overrides=["encoder.table=static"])
+    assert kept.config.encoder.table == "static"
+    assert not any("encoder.table" in line for line in kept.reasons)
+
+
 def test_a_budget_bounds_the_fused_answer_too(tiny_data):
     assert resolved(tiny_data, minutes=10.0).config.ensemble.seconds == pytest.approx(120.0)
     user_keys = resolved(tiny_data, minutes=10.0, overrides=["ensemble.seconds=5"])

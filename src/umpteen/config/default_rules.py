@@ -35,7 +35,7 @@ class RuleResult:
     """The settings that a rule chooses, with the reason."""
 
     reason: str
-    """One sentence without a full stop."""
+    """One sentence without a full stop; empty where there is nothing to say."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """By key, such as ``batches.size``; empty where the preset's values stay."""
 
@@ -61,6 +61,17 @@ def length(facts: DataProfile) -> RuleResult:
         f"9 of 10 queries have at most {facts.length_90:,} tokens, more than the {CHUNK_TOKENS} a "
         f"transformer sees at once; longer texts are read in up to {MAX_CHUNKS} chunks",
         {"data.max_tokens": CHUNK_TOKENS, "data.chunks": chunks},
+    )
+
+
+def token_table(facts: DataProfile) -> RuleResult:
+    """Choose token vectors of the data's own where the packaged tokens lose the words."""
+    if not facts.words_are_lost:
+        return RuleResult("")
+    return RuleResult(
+        f"{facts.distinct_words:,} different words are cut into {facts.distinct_tokens:,} "
+        "different tokens of the packaged table; a tokenizer is learned from the data",
+        {"encoder.table": "random"},
     )
 
 
@@ -102,7 +113,12 @@ def held_out(facts: DataProfile) -> RuleResult:
     )
 
 
-RULES: tuple[Callable[[DataProfile], RuleResult], ...] = (length, batch_size, held_out)
+RULES: tuple[Callable[[DataProfile], RuleResult], ...] = (
+    token_table,
+    length,
+    batch_size,
+    held_out,
+)
 """In the order in which they are shown."""
 
 
@@ -145,7 +161,8 @@ def choose(facts: DataProfile, overrides: Sequence[str] = ()) -> DefaultSettings
         if user_keys & set(chosen.settings):
             continue  # whoever sets one of a rule's settings has another rule in mind
         settings |= chosen.settings
-        reasons.append(_line(chosen.settings.items(), chosen.reason))
+        if chosen.reason:
+            reasons.append(_line(chosen.settings.items(), chosen.reason))
     return DefaultSettings(preset_of(facts), settings, tuple(reasons))
 
 

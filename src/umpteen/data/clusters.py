@@ -1,6 +1,11 @@
-"""Balanced 2-means, level by level: every cluster of a level is split at once, by array code."""
+"""Balanced 2-means, level by level: every cluster of a level is split at once, by array code.
+
+On a CPU, clusters that fit the cache of a core are split to the end one by one.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,6 +18,9 @@ SAMPLED_ROWS = 1 << 16
 orders all rows."""
 MIN_SAMPLED = 32
 """Rows that stand for a cluster at least."""
+BLOCK_NUMBERS = 1 << 18
+"""Numbers of the vectors of a cluster that is split to the end by itself on a CPU: they stay in the
+cache of a core."""
 
 
 def balanced_clusters(
@@ -39,43 +47,110 @@ def balanced_clusters(
         ``order`` (N,), the rows sorted by cluster, and ``bounds`` (2 ** n_levels + 1,), where each
         cluster starts in it.
     """
-    n = len(vectors)
-    order = torch.arange(n, device=vectors.device)
-    bounds = np.array([0, n])
-    placed = vectors  # in the order's own order: rows of a cluster are neighbours
-    for _ in range(n_levels):
-        middle = (bounds[:-1] + bounds[1:] + 1) // 2  # the left half gets the odd one
-        if n:
-            order, placed = _split(placed, order, bounds, middle, generator, n_iterations)
-        halves = np.stack([bounds[:-1], middle], axis=1).reshape(-1)
-        bounds = np.append(halves, n)
-    return order, _send(bounds, vectors.device)
+    halving = Halving.draw(len(vectors), n_levels, generator, n_iterations)
+    order = halving.split(vectors, 0, n_levels)
+    return order, _send(halving.bounds(n_levels), vectors.device)
 
 
-def _split(
-    placed: Tensor,
-    order: Tensor,
-    bounds: NDArray[np.int64],
-    middle: NDArray[np.int64],
-    generator: torch.Generator,
-    n_iterations: int,
-) -> tuple[Tensor, Tensor]:
-    """Return the order and the vectors, each cluster's left half before its right one."""
-    device = order.device
-    starts, sizes = bounds[:-1], np.diff(bounds)
-    halves = np.stack([middle - starts, bounds[1:] - middle], axis=1).reshape(-1)
-    pieces = _pieces(halves, device)
-    cluster = torch.repeat_interleave(
-        torch.arange(len(starts), device=device), _send(sizes, device), output_size=len(order)
-    )  # (N,) ascending along the order
-    picks = _first_centres(starts, sizes, generator)
-    centres = placed[_send(picks, device)].float()  # (2 clusters, D)
-    each = _sampled_of_each(len(order), len(starts), device)
-    if each and n_iterations > 1:
-        centres = _sampled_centres(placed, starts, sizes, centres, each, n_iterations - 1)
-        n_iterations = 1
-    order, placed, _ = _iterate(placed, order, cluster, pieces, centres, n_iterations)
-    return order, placed
+@dataclass(frozen=True)
+class Halving:
+    """Rows that are halved again and again, with all that chance decides.
+
+    The clusters of a level do not depend on each other: ``split`` of one cluster after the other,
+    or of each on another machine, leads to the same order.
+    """
+
+    n: int
+    """Rows of all clusters."""
+    draws: tuple[NDArray[np.float64], ...]
+    """For each level, (clusters, 2) numbers in [0, 1) that choose the first centres."""
+    n_iterations: int = 8
+
+    @classmethod
+    def draw(
+        cls, n: int, n_levels: int, generator: torch.Generator, n_iterations: int = 8
+    ) -> Halving:
+        """Draw what chooses the first centres of all levels."""
+        draws = [
+            torch.rand(2**level, 2, generator=generator, dtype=torch.float64).numpy()
+            for level in range(n_levels)
+        ]
+        return cls(n, tuple(draws), n_iterations)
+
+    def bounds(self, level: int) -> NDArray[np.int64]:
+        """Return where each cluster of a level starts, and N: (2 ** level + 1,)."""
+        bounds = np.array([0, self.n])
+        for _ in range(level):
+            middle = (bounds[:-1] + bounds[1:] + 1) // 2  # the left half gets the odd one
+            bounds = np.append(np.stack([bounds[:-1], middle], axis=1).reshape(-1), self.n)
+        return bounds
+
+    def split(
+        self,
+        vectors: Tensor,
+        first_level: int,
+        last_level: int,
+        *,
+        order: Tensor | None = None,
+        cluster: int = 0,
+    ) -> Tensor:
+        """Return the rows of one cluster, sorted by the clusters of a later level.
+
+        Args:
+            vectors: (N, D), all rows.
+            first_level: The level of the cluster.
+            last_level: The level to split it to.
+            order: Its rows, sorted by nothing in particular but always alike; None for all rows.
+            cluster: Its number within its level.
+        """
+        if order is None:
+            order, placed = torch.arange(self.n, device=vectors.device), vectors
+        else:
+            placed = vectors.index_select(0, order)  # rows of a cluster are neighbours
+        level, clusters = first_level, range(cluster, cluster + 1)
+        while level < last_level and len(order):
+            if level > first_level and self._is_small(level, vectors):
+                return self._one_by_one(vectors, level, last_level, order, clusters)
+            order, placed = self._halve(placed, order, level, clusters)
+            level, clusters = level + 1, range(2 * clusters.start, 2 * clusters.stop)
+        return order
+
+    def _is_small(self, level: int, vectors: Tensor) -> bool:
+        """Return whether a cluster fits the cache, and those of the level before did not."""
+        numbers = -(-self.n // 2**level) * vectors.shape[1]
+        return vectors.device.type == "cpu" and numbers <= BLOCK_NUMBERS < 2 * numbers
+
+    def _one_by_one(
+        self, vectors: Tensor, level: int, last_level: int, order: Tensor, clusters: range
+    ) -> Tensor:
+        sizes = np.diff(self.bounds(level)[clusters.start : clusters.stop + 1])
+        parts = [
+            self.split(vectors, level, last_level, order=part, cluster=cluster)
+            for part, cluster in zip(order.split(sizes.tolist()), clusters, strict=True)
+        ]
+        return torch.cat(parts)
+
+    def _halve(
+        self, placed: Tensor, order: Tensor, level: int, clusters: range
+    ) -> tuple[Tensor, Tensor]:
+        """Return the order and the vectors, each cluster's left half before its right one."""
+        device = order.device
+        bounds = self.bounds(level)[clusters.start : clusters.stop + 1]
+        bounds = bounds - bounds[0]
+        starts, sizes = bounds[:-1], np.diff(bounds)
+        left = (sizes + 1) // 2
+        pieces = _pieces(np.stack([left, sizes - left], axis=1).reshape(-1), device)
+        cluster = torch.repeat_interleave(
+            torch.arange(len(starts), device=device), _send(sizes, device), output_size=len(order)
+        )  # (n,) ascending along the order
+        picks = _first_centres(starts, sizes, self.draws[level][clusters.start : clusters.stop])
+        centres = placed[_send(picks, device)].float()  # (2 clusters, D)
+        n_iterations, each = self.n_iterations, _sampled_of_each(self.n, 2**level, device)
+        if each and n_iterations > 1:
+            centres = _sampled_centres(placed, starts, sizes, centres, each, n_iterations - 1)
+            n_iterations = 1
+        order, placed, _ = _iterate(placed, order, cluster, pieces, centres, n_iterations)
+        return order, placed
 
 
 def _sampled_of_each(n_rows: int, n_clusters: int, device: torch.device) -> int:
@@ -119,10 +194,9 @@ def _iterate(
 
 
 def _first_centres(
-    starts: NDArray[np.int64], sizes: NDArray[np.int64], generator: torch.Generator
+    starts: NDArray[np.int64], sizes: NDArray[np.int64], draws: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return (2 clusters,) places of two members of each cluster; of an empty one, any place."""
-    draws = torch.rand(len(starts), 2, generator=generator, dtype=torch.float64).numpy()
     first = (draws[:, 0] * sizes).astype(np.int64)
     # The second centre is another member: a shift of 1 .. size - 1.
     shift = 1 + (draws[:, 1] * (sizes - 1).clip(min=1)).astype(np.int64)

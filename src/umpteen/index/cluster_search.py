@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.index import base
 from umpteen.types import TopK
 
@@ -39,6 +40,7 @@ class ClusterSearch:
         seed: Chooses the sample that clusters are found on.
         probes: Clusters that a query is compared with; None for 32.
         memory_bytes: What the scores of a block of queries may take.
+        ranks: Who makes the clusters; all must have the same vectors and call it together.
     """
 
     def __init__(
@@ -48,10 +50,11 @@ class ClusterSearch:
         seed: int = 0,
         probes: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
+        ranks: Ranks = ONE_RANK,
     ) -> None:
         self.n_labels, self.dim = vectors.shape
-        centres = _k_means(vectors, n_clusters_of(self.n_labels), seed)
-        found = _nearest(torch.nn.functional.normalize(vectors.float(), dim=1), centres)
+        centres = _k_means(vectors, n_clusters_of(self.n_labels), seed, ranks)
+        found = _nearest(torch.nn.functional.normalize(vectors.float(), dim=1), centres, ranks)
         order = found.argsort(stable=True)
         # Clusters are cut into pieces: scores of all are one matrix.
         limit = max(1, round(MAX_PIECE * self.n_labels / len(centres)))
@@ -124,7 +127,7 @@ class ClusterSearch:
         return scores.view(len(queries), -1)
 
 
-def _k_means(vectors: Tensor, n_clusters: int, seed: int) -> Tensor:
+def _k_means(vectors: Tensor, n_clusters: int, seed: int, ranks: Ranks) -> Tensor:
     """Return unit centres of clusters, from a sample of the vectors."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randperm(len(vectors), generator=generator)[: SAMPLED * n_clusters]
@@ -132,7 +135,7 @@ def _k_means(vectors: Tensor, n_clusters: int, seed: int) -> Tensor:
     sample = torch.nn.functional.normalize(sample, dim=1)
     centres = sample[:n_clusters]
     for _ in range(ROUNDS):
-        found = _nearest(sample, centres)
+        found = _nearest(sample, centres, ranks)
         order = found.argsort(stable=True)  # sums in the order of rows are the same each time
         counts = torch.bincount(found, minlength=len(centres))
         sums = torch.segment_reduce(sample[order], "sum", lengths=counts, unsafe=True)
@@ -141,9 +144,13 @@ def _k_means(vectors: Tensor, n_clusters: int, seed: int) -> Tensor:
     return centres
 
 
-def _nearest(vectors: Tensor, centres: Tensor) -> Tensor:
-    parts = [(block @ centres.T).argmax(dim=1) for block in vectors.split(ROWS_AT_ONCE)]
-    return torch.cat(parts)
+def _nearest(vectors: Tensor, centres: Tensor, ranks: Ranks) -> Tensor:
+    """Return the nearest centre of each vector, found by each rank for an even share of them."""
+    bounds = ranks.bounds(len(vectors))
+    own = ranks.part(bounds)
+    blocks = vectors[own.start : own.stop].split(ROWS_AT_ONCE)
+    found = torch.cat([(block @ centres.T).argmax(dim=1) for block in blocks])
+    return ranks.concatenate(found, bounds)
 
 
 def _pieces(clusters: Tensor, limit: int) -> tuple[Tensor, Tensor]:

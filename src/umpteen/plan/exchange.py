@@ -74,7 +74,8 @@ def refresh_bytes(job: Job) -> float:
         else:
             total += ring(job, vectors) if job.dual else 2 * from_first(job, vectors)
             total += ring(job, 4.0 * job.queries * job.mined)
-    return total + from_first(job, 8.0 * job.queries)
+    # The order after the first levels of clusters, then that after the last.
+    return total + from_first(job, 8.0 * job.queries) + ring(job, 8.0 * job.queries)
 
 
 def validation_bytes(job: Job, texts: float, *, kept: bool = True) -> float:

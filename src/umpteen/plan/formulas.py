@@ -338,7 +338,9 @@ def step_seconds(job: Job, machine: Machine) -> float:
 
 
 def refresh_seconds(job: Job, machine: Machine) -> float:
-    """Encode everything, search N x L, each device its share; the first one clusters.
+    """Encode everything, cluster, search N x L, each device its share.
+
+    The first device makes as many clusters as there are devices, which split them further.
 
     Forward passes go over a token's vectors some 20 times a layer. A level of clusters has eight
     rounds that each read and write all vectors and read them twice more. Of each eight scores of
@@ -352,7 +354,9 @@ def refresh_seconds(job: Job, machine: Machine) -> float:
     operations = encode(job, texts, 1)
     moved = 4 * texts * job.tokens * token_bytes(job) * (not job.encoder.frugal)
     levels = math.log2(max(2.0, job.queries / job.batch)) * job.clustered
-    clustered = levels * 8 * 4 * job.queries * job.dim * 4.0 / machine.bandwidth
+    level = 8 * 4 * job.queries * job.dim * 4.0 / machine.bandwidth
+    alone = min(levels, math.ceil(math.log2(job.gpus)))
+    clustered = level * (alone + (levels - alone) / job.gpus)
     if mines(job):
         operations += 2.0 * job.queries * job.labels * job.dim
         if machine.is_gpu:

@@ -80,8 +80,7 @@ def refresh_on_ranks(
                 made = refresh(model, epoch)
             if bank is not None:
                 bank.vectors = None
-            order, bounds = ranks.arrays_from_first([made.order, made.bounds])
-            return Refreshed(order, bounds, made.negatives)
+            return made
 
     return everywhere
 

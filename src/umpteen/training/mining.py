@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.compute.distributed.sharding import Shards
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks, Shards
 from umpteen.index.cluster_search import ClusterSearch
 from umpteen.index.exact import ExactIndex
 from umpteen.training.sharded_search import ShardedSearch
@@ -50,6 +50,7 @@ def mine(
     queries_per_block: int | None = None,
     log: StageLog = QUIET,
     shards: Shards | None = None,
+    ranks: Ranks = ONE_RANK,
 ) -> NDArray[np.int32]:
     """Search each query's nearest labels, leaving out its positives and its filter pairs.
 
@@ -71,6 +72,8 @@ def mine(
         log: Receives progress.
         shards: Which labels each rank holds, where ``labels`` are this rank's alone; all ranks
             then call this with the same queries, and nothing is searched within clusters.
+        ranks: Who clusters the labels together, where all ranks have all of them and call this,
+            each with its own queries.
 
     Returns:
         (N, kept) label rows, nearest first; -1 where there is none.
@@ -78,7 +81,7 @@ def mine(
     found = np.full((len(queries), kept), -1, np.int32)
     if not kept:
         return found
-    index = _index(labels, len(queries), search, seed, log, shards)
+    index = _index(labels, len(queries), search, seed, log, shards, ranks)
     if queries_per_block is None:
         queries_per_block = QUERIES_PER_BLOCK if labels.is_cuda else CPU_BLOCK
     filters = filters[np.argsort(filters[:, 0], kind="stable")]
@@ -103,12 +106,13 @@ def _index(
     seed: int,
     log: StageLog,
     shards: Shards | None,
+    ranks: Ranks,
 ) -> ClusterSearch | ExactIndex | ShardedSearch:
     if shards is not None:
         return ShardedSearch(_exact(labels, search) if len(labels) else None, shards)
     if is_clustered(search, n_queries, len(labels), cuda=labels.is_cuda):
         with log.stage(f"Clustering {len(labels):,} labels", kind=LABEL_CLUSTERS, announced=False):
-            return ClusterSearch(labels, seed=seed)
+            return ClusterSearch(labels, seed=seed, ranks=ranks)
     return _exact(labels, search)
 
 

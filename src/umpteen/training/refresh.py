@@ -17,13 +17,13 @@ from umpteen.compute.distributed import SHARDED_BYTES
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks, Shards
 from umpteen.compute.precision import at_least_float32
 from umpteen.compute.threads import cpu_threads
-from umpteen.data.clusters import balanced_clusters
 from umpteen.data.samplers import cluster_levels, step_seed
 from umpteen.data.tokens import TokenStore
 from umpteen.errors import RunError
 from umpteen.files import atomic_folder, digest
 from umpteen.model.model import Model
 from umpteen.model.vectors import classifier_label_vectors, encode_texts
+from umpteen.training.clusters_on_ranks import clusters_on_ranks
 from umpteen.training.encode_on_ranks import TokenPart, encoded_on_ranks
 from umpteen.training.mining import is_clustered, mine
 from umpteen.training.stage_log import QUIET, StageLog
@@ -93,8 +93,7 @@ class Refresher:
     that are set when it begins."""
     log: StageLog = QUIET
     ranks: Ranks = ONE_RANK
-    """Who takes part: texts are encoded and queries searched in even shares. The first rank makes
-    the clusters; ``order`` and ``bounds`` of the others are empty."""
+    """Who takes part: texts are encoded, clustered and searched in even shares."""
 
     def __call__(self, model: Model, epoch: int) -> Refreshed:
         """Encode everything, cluster the queries, search each query's nearest wrong labels."""
@@ -112,11 +111,9 @@ class Refresher:
         levels = cluster_levels(len(self.queries), size)
         # Clusters are of directions, also where scores are not: a long vector belongs nowhere else.
         alike = queries if model.normalize else torch.nn.functional.normalize(queries, dim=1)
-        order = bounds = torch.empty(0, dtype=torch.int64)
         what = f"Clustering {len(alike):,} training texts"
-        if self.ranks.first:
-            with self.log.stage(what, kind=CLUSTERS, announced=False):
-                order, bounds = balanced_clusters(alike, levels, generator=generator)
+        with self.log.stage(what, kind=CLUSTERS, announced=False):
+            order, bounds = clusters_on_ranks(alike, levels, generator=generator, ranks=self.ranks)
         del alike
         negatives = self._mine(model, queries, generator)
         model.train(was_training)
@@ -228,6 +225,7 @@ class Refresher:
             search=search,
             seed=self.seed,
             log=self.log,
+            ranks=self.ranks,
         )
         return self.ranks.concatenate(torch.from_numpy(found), bounds).numpy()
 

@@ -141,6 +141,7 @@ def profile_of(data: Dataset, config: RunConfig) -> DataProfile:
         tokenizer=_counting_tokenizer(encoder),
         encoder=encoder.name if encoder.is_frugal else "transformer",
         min_validation=0 if config.ensemble.enabled == "off" else config.ensemble.min_queries,
+        replaceable=config.encoder.table == "auto" and encoder.table == "static",
     )
 
 

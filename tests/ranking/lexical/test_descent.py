@@ -1,5 +1,7 @@
 """Descent on pair scores: the linear map, its gradient, the optimum, convergence, devices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,6 @@ from umpteen.ranking.lexical import pair_features as features_module
 from umpteen.ranking.lexical.descent import LabelledPairs, PairSoftmax, descend, largest_eigenvalues
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.pair_features import (
-    PairFeatures,
     gather_scores,
     pair_features,
     scatter_slopes,
@@ -37,11 +38,17 @@ def by_label():
 
 
 @pytest.mark.parametrize("entries", [1, 25, 1 << 20])
-def test_features_times_weights_are_the_scores_of_pairs(entries, monkeypatch):
+@pytest.mark.parametrize(("pairs", "threads", "blocks"), [(1, 2, 5), (3, 1, 3), (1 << 18, 2, 1)])
+def test_features_times_weights_are_the_scores_of_pairs(
+    entries, pairs, threads, blocks, monkeypatch
+):
     monkeypatch.setattr(features_module, "TABLE_ENTRIES", entries)
+    monkeypatch.setattr(features_module, "BLOCK_PAIRS", pairs)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     queries, weights = sparse(7, 11), sparse(5, 11)
     rows, labels = by_label()
     made = pair_features(queries, weights, rows, labels)
+    assert len(made.blocks) == blocks
     scores = made.times(torch.from_numpy(weights.data))
     np.testing.assert_allclose(scores, (queries @ weights.T).toarray()[rows, labels], rtol=1e-5)
     slopes = RNG.random(len(rows)).astype(np.float32)
@@ -58,7 +65,7 @@ def test_gather_and_scatter_equal_the_sparse_product_in_double():
     rows, labels = by_label()
     weights = sparse(5, 11)
     made = pair_features(sparse(7, 11), weights, rows, labels)
-    wide = PairFeatures(made.values.double(), made.positions, made.starts, made.n_weights)
+    wide = replace(made, values=made.values.double())
     given = torch.from_numpy(RNG.normal(size=weights.nnz))
     slopes = torch.from_numpy(RNG.normal(size=len(rows)))
     parts = (wide.values, wide.positions, wide.starts)

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.errors import RunError
-from umpteen.ranking.lexical import lexical_ranker
+from umpteen.ranking.lexical import lexical_ranker, ranker_training, sparsity
+from umpteen.ranking.lexical.descent import descend
 from umpteen.ranking.lexical.lexical_ranker import FrequentTerms, LexicalRanker
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, training_pairs
 from umpteen.ranking.lexical.sparse_topk import product
@@ -60,6 +61,62 @@ def test_pairs_hold_positives_and_hard_negatives_but_no_filtered_pair():
     assert right == true - {(0, 0)}
 
 
+@pytest.mark.parametrize("max_weights", [7, 60, 150, 10_000])
+@pytest.mark.parametrize("at_once", [1, 40, 300])
+def test_sums_of_some_labels_at_a_time_are_those_of_all(max_weights, at_once, monkeypatch):
+    rng = np.random.default_rng(5)
+
+    def drawn(n, m, share):
+        dense = np.where(rng.random((n, m)) < share, rng.random((n, m)), 0)
+        return sp.csr_matrix(dense.astype(np.float32))
+
+    queries, labels, own = drawn(40, 30, 0.3), drawn(23, 30, 0.1), drawn(40, 23, 0.2)
+    near = np.where(rng.random((40, 3)) < 0.8, rng.integers(23, size=(40, 3)), -1)
+    found = []
+    for size in (1 << 40, at_once):
+        monkeypatch.setattr(sparsity, "BLOCK_PRODUCTS", size)
+        first = initial_weights(queries, own, labels, max_weights)
+        found.append((first, widen(first, queries, near, max_weights)))
+    for wanted, made in zip(*found, strict=True):
+        np.testing.assert_array_equal(made.indptr, wanted.indptr)
+        np.testing.assert_array_equal(made.indices, wanted.indices)
+        np.testing.assert_array_equal(made.data, wanted.data)
+        assert made.nnz <= max(max_weights, 23)
+
+
+def test_within_the_limit_frequent_labels_keep_more_terms(monkeypatch):
+    monkeypatch.setattr(sparsity, "MIN_WEIGHTS", 2)
+    queries = sp.csr_matrix(np.eye(9, dtype=np.float32)[[0, 1, 2, 3, 0, 1, 2, 3, 5, 6, 7]])
+    own = sp.csr_matrix(np.repeat(np.eye(2, dtype=np.float32), [8, 3], axis=0))
+    labels = sp.csr_matrix((2, 9), dtype=np.float32)
+    whole = initial_weights(queries, own, labels, 100)
+    assert np.diff(whole.indptr).tolist() == [4, 3]
+    kept = initial_weights(queries, own, labels, 6)
+    assert np.diff(kept.indptr).tolist() == [4, 2]  # sums of 2 come before those of 1
+    assert initial_weights(queries, own, labels, 4).nnz == 4
+    near = np.array([[1]] * 8 + [[0]] * 3)  # each label is a hard negative of the other's texts
+    assert np.diff(widen(kept, queries, near, 100).indptr).tolist() == [7, 6]
+    wider = widen(kept, queries, near, 9)
+    assert wider.nnz <= 9
+    assert not (sp.csr_matrix(kept != 0) > sp.csr_matrix(wider != 0)).nnz  # none is lost
+
+
+def test_texts_of_many_labels_get_more_hard_negatives_and_more_decay(monkeypatch):
+    used = []
+    monkeypatch.setattr(
+        ranker_training,
+        "descend",
+        lambda *given, **named: used.append(named) or descend(*given, **named),
+    )
+    for usual in (1.0, 6.0):
+        monkeypatch.setattr(ranker_training, "USUAL_POSITIVES", usual)
+        LexicalRanker.fit(TEXTS, targets(), LABELS, config=LexicalConfig(steps=(2,)))
+    positives = targets().nnz / len(TEXTS)
+    assert [one["decay"] for one in used] == pytest.approx([0.02 * positives, 0.02])
+    assert ranker_training.training_size(LexicalConfig(), 100, 10, 22.4)[0] == 40 + 16
+    assert ranker_training.training_size(LexicalConfig(), 100, 10, 6.1)[0] == 40
+
+
 def test_widening_adds_the_terms_of_texts_with_the_label_as_hard_negative():
     weights, queries = sparse(4, 9, 0.3), sparse(6, 9, 0.3)
     near = np.array([[0, 1], [2, -1], [-1, -1], [3, 0], [-1, -1], [1, 2]])
@@ -108,7 +165,7 @@ def test_the_log_reports_the_loss_of_each_round():
 
 
 def test_limits_on_weights_and_postings_hold():
-    config = LexicalConfig(max_weights=12, min_weight=0.0)
+    config = LexicalConfig(max_weights=12, weights_per_label=0, min_weight=0.0)
     ranker, _ = LexicalRanker.fit(TEXTS, targets(), LABELS, config=config)
     assert 0 < ranker.weights.nnz <= 12
     config = LexicalConfig(max_postings=2, many_labels=4)

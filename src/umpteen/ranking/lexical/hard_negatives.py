@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.threads import map_in_threads
 from umpteen.ranking.lexical.device_topk import DeviceMatrix
 from umpteen.ranking.lexical.sparse_topk import product, prune_postings, top_k_of_rows
 
@@ -54,14 +56,15 @@ def mine_hard_negatives(
     else:
         blocks = _sparse(queries, prune_postings(weights, MAX_POSTINGS), k)
     found = []
-    for rows in blocks:
-        found.append(rows)
-        if time.monotonic() > until:
-            break
+    with contextlib.closing(blocks):
+        for rows in blocks:
+            found.append(rows)
+            if time.monotonic() > until:
+                break
     return np.concatenate(found) if found else np.zeros((n, k), np.int64)
 
 
-def _dense(queries: sp.csr_matrix, weights: sp.csr_matrix, k: int) -> Iterator[NDArray[np.int64]]:
+def _dense(queries: sp.csr_matrix, weights: sp.csr_matrix, k: int) -> Generator[NDArray[np.int64]]:
     """Yield the top k from dense rows of scores; frequent terms come from a dense table."""
     n_labels = weights.shape[1]
     frequent = np.argsort(-np.diff(weights.indptr), kind="stable")
@@ -79,21 +82,28 @@ def _dense(queries: sp.csr_matrix, weights: sp.csr_matrix, k: int) -> Iterator[N
         yield torch.where(best > 0, places, -1).numpy()
 
 
-def _sparse(queries: sp.csr_matrix, weights: sp.csr_matrix, k: int) -> Iterator[NDArray[np.int64]]:
+def _sparse(queries: sp.csr_matrix, weights: sp.csr_matrix, k: int) -> Generator[NDArray[np.int64]]:
     """Yield the top k of sparse products of a bounded number of postings."""
     products = np.concatenate([[0], np.cumsum(np.diff(weights.indptr)[queries.indices])])
     reach = products[queries.indptr]
-    start = 0
-    while start < queries.shape[0]:
-        stop = int(np.searchsorted(reach, reach[start] + BLOCK_ENTRIES // 4, side="right")) - 1
-        stop = max(start + 1, stop)
-        yield top_k_of_rows(product(queries[start:stop], weights), k)[0]
-        start = stop
+
+    def blocks() -> Generator[slice]:
+        start = 0
+        while start < queries.shape[0]:
+            stop = int(np.searchsorted(reach, reach[start] + BLOCK_ENTRIES // 4, side="right")) - 1
+            stop = max(start + 1, stop)
+            yield slice(start, stop)
+            start = stop
+
+    def best(some: slice) -> NDArray[np.int64]:
+        return top_k_of_rows(product(queries[some], weights), k)[0]
+
+    yield from map_in_threads(best, blocks())
 
 
 def _on_device(
     queries: sp.csr_matrix, weights: sp.csr_matrix, k: int, device: torch.device
-) -> Iterator[NDArray[np.int64]]:
+) -> Generator[NDArray[np.int64]]:
     """Yield the top k of products on a device."""
     stored = DeviceMatrix.of(weights, device)
     step = max(1, 16 * BLOCK_ENTRIES // max(1, weights.shape[1]))

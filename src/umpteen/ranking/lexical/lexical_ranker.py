@@ -176,7 +176,8 @@ class LexicalRanker:
             vectorizer = Vectorizer.fit([*texts, *label_texts])
         queries = vectorizer.cut(vectorizer.transform_raw(texts) if raw is None else raw)
         labels = vectorizer.transform(label_texts)
-        first = initial_weights(queries, targets, labels, config.max_weights)
+        room = config.weights_limit(len(label_texts))
+        first = initial_weights(queries, targets, labels, room)
         weights = train_weights(queries, targets, first, filters, config, seed, device, until, log)
         kept = np.abs(weights.data) >= config.min_weight
         weights.data = round_to_half(np.where(kept, weights.data, 0.0))

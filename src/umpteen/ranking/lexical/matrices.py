@@ -149,9 +149,23 @@ def keep_largest(matrix: sp.csr_matrix, max_per_row: int) -> sp.csr_matrix:
     counts = np.diff(matrix.indptr)
     if not len(counts) or counts.max() <= max_per_row:
         return matrix
+    return keep_values(matrix, largest_of_rows(matrix, max_per_row))
+
+
+def keep_values(matrix: sp.csr_matrix, kept: NDArray[np.bool_]) -> sp.csr_matrix:
+    """Keep the stored values at which ``kept`` (nnz,) is true."""
+    indptr = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+
+
+def largest_of_rows(matrix: sp.csr_matrix, max_per_row: int) -> NDArray[np.bool_]:
+    """Return (nnz,) which values are the largest of their row; ties go to the first stored ones."""
+    counts = np.diff(matrix.indptr)
     long = counts > max_per_row
     rows = row_numbers(matrix)
-    kept = ~long[rows]
+    kept: NDArray[np.bool_] = ~long[rows]
+    if not max_per_row:
+        return kept
     places = np.flatnonzero(~kept)
     # Bits of non-negative floats are ordered like the floats. One int64 sort, no argsort.
     sizes = np.abs(matrix.data[places].astype(np.float32)).view(np.int32).astype(np.int64)
@@ -168,8 +182,7 @@ def keep_largest(matrix: sp.csr_matrix, max_per_row: int) -> sp.csr_matrix:
     first = np.zeros(len(counts), np.int64)
     first[long] = before[starts]
     kept[places] = above | (tied & (before - first[owners] < room[owners]))
-    indptr = np.concatenate([[0], np.cumsum(np.minimum(counts, max_per_row))])
-    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+    return kept
 
 
 def unit_rows(matrix: sp.csr_matrix) -> sp.csr_matrix:

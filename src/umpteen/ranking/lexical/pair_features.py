@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.compute.threads import map_in_threads
+
 TABLE_ENTRIES = 16 << 20
 """Entries of the table from (label, term) to the position of a weight, some labels at a time."""
+BLOCK_PAIRS = 1 << 18
+"""Pairs of a block at least, which a thread multiplies on the host."""
+MAX_BLOCKS = 64
+
+
+class Block(NamedTuple):
+    """The pairs of some labels, and the weights of these labels."""
+
+    pairs: slice
+    weights: slice
 
 
 @dataclass(frozen=True)
@@ -26,40 +41,68 @@ class PairFeatures:
     values: torch.Tensor
     """(E,) values of terms, grouped by pair."""
     positions: torch.Tensor
-    """(E,) positions of weights."""
+    """(E,) positions of weights, counted from the first weight of the pair's block."""
     starts: torch.Tensor
     """(P + 1,) where each pair begins."""
     n_weights: int
-    _matrix: list[sp.csr_matrix] = field(default_factory=list)
+    blocks: tuple[Block, ...]
+    """In order; one on a device. A label's pairs and weights are in one block."""
+    _matrices: list[sp.csr_matrix] = field(default_factory=list)
 
     @property
     def on_host(self) -> bool:
         """Whether scipy multiplies."""
         return self.values.device.type == "cpu"
 
-    def _host(self) -> sp.csr_matrix:
-        if not self._matrix:
-            shape = (len(self.starts) - 1, self.n_weights)
-            parts = (self.values.numpy(), self.positions.numpy(), self.starts.numpy())
-            self._matrix.append(sp.csr_matrix(parts, shape=shape, copy=False))
-        return self._matrix[0]
+    def _host(self) -> list[tuple[Block, sp.csr_matrix]]:
+        if not self._matrices:
+            self._matrices.extend(map(self._matrix, self.blocks))
+        return list(zip(self.blocks, self._matrices, strict=True))
+
+    def _matrix(self, block: Block) -> sp.csr_matrix:
+        starts = self.starts[block.pairs.start : block.pairs.stop + 1].numpy()
+        own = slice(int(starts[0]), int(starts[-1]))
+        parts = (self.values[own].numpy(), self.positions[own].numpy(), starts - starts[0])
+        shape = (len(starts) - 1, block.weights.stop - block.weights.start)
+        return sp.csr_matrix(parts, shape=shape, copy=False)
 
     def times(self, weights: torch.Tensor) -> torch.Tensor:
         """Return (P,) scores."""
-        if self.on_host:
-            return torch.from_numpy(self._host() @ weights.numpy())
-        return gather_scores(self.values, self.positions, self.starts, weights)
+        if not self.on_host:
+            return gather_scores(self.values, self.positions, self.starts, weights)
+        given = weights.numpy()
+        scores = np.zeros(len(self.starts) - 1, given.dtype)
+
+        def multiply(one: tuple[Block, sp.csr_matrix]) -> None:
+            block, matrix = one
+            scores[block.pairs] = matrix @ given[block.weights]
+
+        deque(map_in_threads(multiply, self._host()), maxlen=0)
+        return torch.from_numpy(scores)
 
     def transposed_times(self, slopes: torch.Tensor) -> torch.Tensor:
         """Return (W,) the gradient of the weights from the slopes (P,) of the scores."""
-        if self.on_host:
-            return torch.from_numpy(self._host().T @ slopes.numpy())
-        return scatter_slopes(self.values, self.positions, self.starts, slopes, self.n_weights)
+        if not self.on_host:
+            parts = (self.values, self.positions, self.starts)
+            return scatter_slopes(*parts, slopes, self.n_weights)
+        given = slopes.numpy()
+        sums = np.zeros(self.n_weights, given.dtype)
+
+        def multiply(one: tuple[Block, sp.csr_matrix]) -> None:
+            block, matrix = one
+            sums[block.weights] = matrix.T @ given[block.pairs]
+
+        deque(map_in_threads(multiply, self._host()), maxlen=0)
+        return torch.from_numpy(sums)
 
     def squares(self) -> torch.Tensor:
         """Return (W,) the sum of squares of each column: the curvature of each weight."""
         sums = torch.zeros(self.n_weights, dtype=self.values.dtype, device=self.values.device)
-        return sums.index_add_(0, self.positions, self.values * self.values)
+        for block in self.blocks:
+            own = slice(int(self.starts[block.pairs.start]), int(self.starts[block.pairs.stop]))
+            values = self.values[own]
+            sums[block.weights].index_add_(0, self.positions[own], values * values)
+        return sums
 
 
 def gather_scores(
@@ -115,12 +158,35 @@ def pair_features(
         lengths.append(np.diff(before[own.indptr]))
     starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
     index = np.int32 if starts[-1] < 2**31 else np.int64
-    flat = np.concatenate([np.zeros(0, np.int32), *positions]).astype(index)
+    entries = np.concatenate([np.zeros(0, np.float32), *values])
+    values.clear()  # half of the memory
+    flat = np.concatenate([np.zeros(0, np.int32), *positions]).astype(index, copy=False)
+    positions.clear()
+    blocks = _blocks(labels, weights, 1 if torch.device(device).type != "cpu" else MAX_BLOCKS)
+    for block in blocks:
+        flat[starts[block.pairs.start] : starts[block.pairs.stop]] -= block.weights.start
     return PairFeatures(
-        torch.from_numpy(np.concatenate([np.zeros(0, np.float32), *values])).to(device),
+        torch.from_numpy(entries).to(device),
         torch.from_numpy(flat).to(device),
         torch.from_numpy(starts.astype(index)).to(device),
         weights.nnz,
+        blocks,
+    )
+
+
+def _blocks(
+    labels: NDArray[np.int64], weights: sp.csr_matrix, max_blocks: int
+) -> tuple[Block, ...]:
+    """Cut pairs, sorted by label, into blocks of about even size between two labels."""
+    n, n_labels = len(labels), weights.shape[0]
+    n_blocks = max(1, min(max_blocks, n // BLOCK_PAIRS))
+    cuts = labels[np.arange(1, n_blocks) * n // n_blocks]
+    bounds = np.unique(np.concatenate([[0], cuts, [n_labels]]))
+    pairs = np.searchsorted(labels, bounds).tolist()
+    places = weights.indptr[bounds].tolist()
+    return tuple(
+        Block(slice(*own), slice(*held))
+        for own, held in zip(pairwise(pairs), pairwise(places), strict=True)
     )
 
 

@@ -22,6 +22,9 @@ SCALE = 20.0
 """Length of a label's initial weights; tf-idf vectors have length one."""
 MIN_TERMS = 32
 MIN_CANDIDATES = 20
+USUAL_POSITIVES = 6.0
+"""Labels per text up to which the hyperparameters hold as they are. With more of them, more of the
+best-scored labels are positives, and positives have more weight against the decay."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,20 @@ class LexicalConfig:
     """Hyperparameters of the lexical ranker."""
 
     candidates: int = 40
-    """Hard negatives mined per text and round; down to ``MIN_CANDIDATES`` for long texts."""
+    """Best-scored labels mined per text and round; down to ``MIN_CANDIDATES`` for long texts, and
+    more where texts have many labels."""
     steps: tuple[int, ...] = (15, 40)
     """Descent steps of each round."""
     decay: float = 0.02
-    """Strength of the pull to the initial weights."""
+    """Strength of the pull to the initial weights; more where texts have many labels."""
     widening: int = 8
     """Hard negatives of a text that get weights for its terms."""
     max_weights: int = 16 << 20
-    """Weights of all labels together; frequent labels lose their smallest first."""
+    """Weights of all labels together; see ``weights_limit``."""
+    weights_per_label: int = 213
+    """Weights for each label on average, where that is more."""
+    max_weights_of_many: int = 64 << 20
+    """And no more than these."""
     max_products: int = 192 << 20
     """Products of term and weight in one step; beyond it texts keep their largest terms."""
     min_weight: float = 0.02
@@ -46,6 +54,16 @@ class LexicalConfig:
     """Labels per term that retrieve candidates, those of largest weight, of many labels."""
     many_labels: int = 16384
     """Number of labels above which ``max_postings`` applies."""
+
+    def weights_limit(self, n_labels: int) -> int:
+        """Return the limit on the weights of all labels together.
+
+        Example:
+            >>> [LexicalConfig().weights_limit(n) >> 20 for n in (50_000, 200_000, 1_000_000)]
+            [16, 40, 64]
+        """
+        more = min(self.weights_per_label * n_labels, self.max_weights_of_many)
+        return max(self.max_weights, more)
 
     def postings_limit(self, n_labels: int) -> int | None:
         """Return the limit on labels per term; None keeps all."""
@@ -65,10 +83,11 @@ def train_weights(
 ) -> sp.csr_matrix:
     """Scale and train the initial weights (L, V); see ``LexicalRanker.fit``."""
     n = queries.shape[0]
-    candidates, max_terms = training_size(
-        config, n, queries.nnz / max(1, n), targets.nnz / max(1, n)
-    )
+    positives = targets.nnz / max(1, n)
+    candidates, max_terms = training_size(config, n, queries.nnz / max(1, n), positives)
+    decay = config.decay * max(1.0, positives / USUAL_POSITIVES)
     queries = keep_largest(queries, max_terms)
+    limit = config.weights_limit(targets.shape[1])
     anchor = first * np.float32(SCALE)
     weights = anchor
     # Random order: when time runs out, the texts with hard negatives are a random sample.
@@ -88,7 +107,7 @@ def train_weights(
         fresh = np.full((n, found.shape[1]), -1, np.int64)
         fresh[order[: len(found)]] = found
         near = np.concatenate([near[:, : candidates // 2], fresh], axis=1)
-        pattern = widen(weights, queries, fresh[:, : config.widening], config.max_weights)
+        pattern = widen(weights, queries, fresh[:, : config.widening], limit)
         result = descend(
             queries,
             pattern,
@@ -96,7 +115,7 @@ def train_weights(
             pattern.data,
             training_pairs(targets, near, filters),
             steps=steps,
-            decay=config.decay,
+            decay=decay,
             device=device,
             until=until,
         )
@@ -138,11 +157,14 @@ def training_size(config: LexicalConfig, n: int, terms: float, positives: float)
         (40, 319)
         >>> training_size(LexicalConfig(), 100_000, 300, 5)
         (20, 57)
+        >>> training_size(LexicalConfig(), 450_000, 20, 22)  # the best-scored labels are positives
+        (36, 32)
     """
     room = config.max_products / max(1, n)
     # The second round adds half of the first round's candidates.
     fitting = int((room / max(1.0, terms) - positives) / 1.5)
     candidates = max(min(MIN_CANDIDATES, config.candidates), min(config.candidates, fitting))
+    candidates += max(0, round(positives - USUAL_POSITIVES))
     return candidates, max(MIN_TERMS, int(room / (1.5 * candidates + positives)))
 
 
