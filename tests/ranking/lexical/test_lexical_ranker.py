@@ -6,7 +6,6 @@ import scipy.sparse as sp
 
 from umpteen.errors import RunError
 from umpteen.ranking.lexical import lexical_ranker, ranker_training, sparsity
-from umpteen.ranking.lexical.descent import descend
 from umpteen.ranking.lexical.lexical_ranker import FrequentTerms, LexicalRanker
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, training_pairs
 from umpteen.ranking.lexical.sparse_topk import product
@@ -101,18 +100,7 @@ def test_within_the_limit_frequent_labels_keep_more_terms(monkeypatch):
     assert not (sp.csr_matrix(kept != 0) > sp.csr_matrix(wider != 0)).nnz  # none is lost
 
 
-def test_texts_of_many_labels_get_more_hard_negatives_and_more_decay(monkeypatch):
-    used = []
-    monkeypatch.setattr(
-        ranker_training,
-        "descend",
-        lambda *given, **named: used.append(named) or descend(*given, **named),
-    )
-    for usual in (1.0, 6.0):
-        monkeypatch.setattr(ranker_training, "USUAL_POSITIVES", usual)
-        LexicalRanker.fit(TEXTS, targets(), LABELS, config=LexicalConfig(steps=(2,)))
-    positives = targets().nnz / len(TEXTS)
-    assert [one["decay"] for one in used] == pytest.approx([0.02 * positives, 0.02])
+def test_texts_of_many_labels_get_more_hard_negatives():
     assert ranker_training.training_size(LexicalConfig(), 100, 10, 22.4)[0] == 40 + 16
     assert ranker_training.training_size(LexicalConfig(), 100, 10, 6.1)[0] == 40
 

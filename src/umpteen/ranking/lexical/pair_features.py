@@ -160,7 +160,8 @@ def pair_features(
     index = np.int32 if starts[-1] < 2**31 else np.int64
     entries = np.concatenate([np.zeros(0, np.float32), *values])
     values.clear()  # half of the memory
-    flat = np.concatenate([np.zeros(0, np.int32), *positions]).astype(index, copy=False)
+    flat: NDArray[np.int64] = np.concatenate([np.zeros(0, np.int32), *positions])
+    flat = flat.astype(index, copy=False)
     positions.clear()
     blocks = _blocks(labels, weights, 1 if torch.device(device).type != "cpu" else MAX_BLOCKS)
     for block in blocks:

@@ -23,8 +23,8 @@ SCALE = 20.0
 MIN_TERMS = 32
 MIN_CANDIDATES = 20
 USUAL_POSITIVES = 6.0
-"""Labels per text up to which the hyperparameters hold as they are. With more of them, more of the
-best-scored labels are positives, and positives have more weight against the decay."""
+"""Labels per text up to which the number of candidates holds as it is. With more of them, more of
+the best-scored labels are positives."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class LexicalConfig:
     steps: tuple[int, ...] = (15, 40)
     """Descent steps of each round."""
     decay: float = 0.02
-    """Strength of the pull to the initial weights; more where texts have many labels."""
+    """Strength of the pull to the initial weights."""
     widening: int = 8
     """Hard negatives of a text that get weights for its terms."""
     max_weights: int = 16 << 20
@@ -85,7 +85,6 @@ def train_weights(
     n = queries.shape[0]
     positives = targets.nnz / max(1, n)
     candidates, max_terms = training_size(config, n, queries.nnz / max(1, n), positives)
-    decay = config.decay * max(1.0, positives / USUAL_POSITIVES)
     queries = keep_largest(queries, max_terms)
     limit = config.weights_limit(targets.shape[1])
     anchor = first * np.float32(SCALE)
@@ -115,7 +114,7 @@ def train_weights(
             pattern.data,
             training_pairs(targets, near, filters),
             steps=steps,
-            decay=decay,
+            decay=config.decay,
             device=device,
             until=until,
         )
