@@ -141,17 +141,61 @@ def test_settings_are_those_of_the_other_run_with_a_shorter_schedule(today, befo
     assert own.train.lr_encoder < first.train.lr_encoder
 
 
+RATES = ("lr_encoder", "lr_heads", "lr_labels")
+GIVEN_RATES = [f"train.{key}=0.{place}" for place, key in enumerate(RATES, start=1)]
+
+
+def ratios(short, config):
+    return {round(getattr(short.train, key) / getattr(config.train, key), 9) for key in RATES}
+
+
+def test_rates_start_where_a_linear_fall_over_all_epochs_would_be():
+    config = load_config(overrides=["train.epochs=30", *GIVEN_RATES])
+    short = shortened(config, ())
+    assert (short.train.epochs, ratios(short, config)) == (3, {0.1})
+    whole = {"train": {"epochs": 30}}
+    longer = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=15))
+    assert ratios(shortened(longer, {"train.epochs"}, whole), config) == {0.5}
+    longest = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=90))
+    assert ratios(shortened(longest, {"train.epochs"}, whole), config) == {1.0}
+    few = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=4))
+    short = shortened(few, ())  # a whole epoch is a quarter
+    assert (short.train.epochs, ratios(short, config)) == (1, {0.25})
+
+
+def test_steps_are_counted_where_they_end_a_run():
+    config = load_config(overrides=["train.max_steps=200", "train.epochs=3", *GIVEN_RATES])
+    short = shortened(config, ())
+    assert (short.train.max_steps, short.train.epochs) == (20, 1)
+    assert ratios(short, config) == {0.1}
+
+
+def test_clusters_are_those_of_the_end_of_the_other_run():
+    doubled = "batches.double_epochs=[5, 10, 15, 20, 99]"
+    config = load_config(
+        overrides=["train.epochs=40", "batches.cluster_size=2", "batches.first_refresh=3", doubled]
+    )
+    short = shortened(config, ())
+    assert short.batches.cluster_size == 32
+    assert short.batches.double_epochs == ()
+    assert short.batches.first_refresh == 0
+    given = {"batches.double_epochs", "batches.first_refresh"}
+    assert shortened(config, given).batches == config.batches
+
+
 def test_epochs_that_are_given_are_kept_and_both_stages_are_shortened():
     second = [
         "stage2.train={epochs = 20, lr_labels = 0.5}",
         "stage2.loss={dual_share = 0.0}",
+        "stage2.batches={size = 64, cluster_size = 1, double_epochs = [4, 8], first_refresh = 4}",
     ]
     config = load_config(overrides=["train.epochs=40", *second])
     short = shortened(config, {"train.epochs"})
     assert short.train.epochs == 40
-    assert 1 <= short.stage2["train"]["epochs"] < 20
-    assert short.stage2["train"]["lr_labels"] < 0.5
+    assert short.stage2["train"] == {"epochs": 2, "lr_labels": pytest.approx(0.05)}
     assert short.stage2["loss"] == {"dual_share": 0.0}
+    ended = {"size": 64, "cluster_size": 4, "double_epochs": [], "first_refresh": 0}
+    assert short.stage2["batches"] == ended
 
 
 REFUSED = [
