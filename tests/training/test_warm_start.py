@@ -21,8 +21,10 @@ from umpteen.ranking.trained_examples import digest_texts, read_digests
 from umpteen.run_folder import RunFolder
 from umpteen.store.change_store import ChangeStore
 from umpteen.store.checks import NewLabel
+from umpteen.training import warm_labels
 from umpteen.training.prepare import training_splits
 from umpteen.training.run import train
+from umpteen.training.warm_labels import ALPHAS
 from umpteen.training.warm_settings import schedule_of, shortened
 from umpteen.training.warm_start import WarmStart, with_changes_taken_over
 
@@ -97,11 +99,52 @@ def test_weights_are_taken_over_and_labels_matched_by_id(today, before, tmp_path
         assert torch.equal(model.label_vectors[row], other.label_vectors[old.row(label_id)])
 
 
-def test_new_labels_start_from_their_texts(today, before, tmp_path):
+def text_vectors(run, texts):
+    """Unit vectors of the classifier's head, which come after the dual head's."""
+    return Predictor.load(run).vectors(list(texts))[:, 16:].double().numpy()
+
+
+def predicted(texts, trained, new):
+    """Ridge regression with the penalty of the smallest error on each label left out in turn."""
+
+    def solved(some, wanted, alpha):
+        means = some.mean(0), wanted.mean(0)
+        x, y = some - means[0], wanted - means[1]
+        slopes = np.linalg.solve(x.T @ x + alpha * np.eye(x.shape[1]), x.T @ y)
+        return lambda rows: (rows - means[0]) @ slopes + means[1]
+
+    def error(alpha):
+        others = [np.delete(np.arange(len(texts)), row) for row in range(len(texts))]
+        left_out = [solved(texts[o], trained[o], alpha)(texts[r]) for r, o in enumerate(others)]
+        return ((np.stack(left_out) - trained) ** 2).sum()
+
+    return solved(texts, trained, min(ALPHAS, key=error))(new)
+
+
+def test_new_labels_start_from_what_their_texts_predict(today, before, tmp_path):
     model = begun(today, tmp_path / "run", before)
-    # Search vectors: those of the dual head, then the classifier's with length one.
-    expected = Predictor.load(before).vectors(list(today.labels.titles[:2]))[:, 16:]
-    assert torch.allclose(model.label_vectors[:2], expected, atol=1e-6)
+    vectors = model.label_vectors.detach().double().numpy()
+    texts = text_vectors(before, today.labels.titles)
+    expected = predicted(texts[2:], vectors[2:], texts[:2])
+    np.testing.assert_allclose(vectors[:2], expected, atol=1e-5)
+    assert np.abs(vectors[:2] - texts[:2]).max() > 0.01
+
+
+def test_the_regression_reads_some_of_many_labels(today, before, tmp_path, monkeypatch):
+    whole = begun(today, tmp_path / "whole", before).label_vectors[:2]
+    monkeypatch.setattr(warm_labels, "MAX_FITTED", 20)
+    some = [begun(today, tmp_path / name, before).label_vectors[:2] for name in ("one", "two")]
+    assert torch.equal(*some)
+    assert not torch.allclose(some[0], whole)
+
+
+def test_with_few_known_labels_new_ones_start_from_their_texts(
+    today, before, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(warm_labels, "MIN_FITTED", 39)
+    model = begun(today, tmp_path / "run", before)
+    expected = text_vectors(before, today.labels.titles[:2])
+    np.testing.assert_allclose(model.label_vectors[:2].detach(), expected, atol=1e-6)
 
 
 def test_texts_that_were_held_out_before_are_held_out_again(today, before, tmp_path):
@@ -356,5 +399,7 @@ def test_known_vectors_survive_the_start_of_a_second_stage(tiny_data, today, tmp
     new = load_model(RunFolder(tmp_path / "run").model("last"))[0]
     row = tiny_data.labels.row("L10")
     assert torch.allclose(new.label_vectors[today.labels.row("L10")], old[row], atol=1e-5)
-    lengths = new.label_vectors[:2].norm(dim=1)
-    assert torch.allclose(lengths, torch.ones(2), atol=1e-4)
+    vectors = new.label_vectors.detach().double().numpy()
+    texts = text_vectors(tmp_path / "run", today.labels.titles)
+    expected = predicted(texts[2:], vectors[2:], texts[:2])
+    np.testing.assert_allclose(vectors[:2], expected, atol=1e-4)
