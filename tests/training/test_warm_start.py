@@ -192,25 +192,24 @@ def ratios(short, config):
     return {round(getattr(short.train, key) / getattr(config.train, key), 9) for key in RATES}
 
 
-def test_rates_start_where_a_linear_fall_over_all_epochs_would_be():
-    config = load_config(overrides=["train.epochs=30", *GIVEN_RATES])
-    short = shortened(config, ())
-    assert (short.train.epochs, ratios(short, config)) == (3, {0.1})
-    whole = {"train": {"epochs": 30}}
-    longer = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=15))
-    assert ratios(shortened(longer, {"train.epochs"}, whole), config) == {0.5}
-    longest = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=90))
-    assert ratios(shortened(longest, {"train.epochs"}, whole), config) == {1.0}
-    few = dataclasses.replace(config, train=dataclasses.replace(config.train, epochs=4))
-    short = shortened(few, ())  # a whole epoch is a quarter
-    assert (short.train.epochs, ratios(short, config)) == (1, {0.25})
+def test_rates_follow_the_share_of_the_epochs():
+    def of(epochs):
+        return load_config(overrides=[f"train.epochs={epochs}", *GIVEN_RATES])
+
+    assert shortened(of(40), ()).train.epochs == 4
+    assert ratios(shortened(of(40), ()), of(40)) == {round(0.1**0.5, 9)}
+    assert shortened(of(4), ()).train.epochs == 1  # a quarter: there is no smaller part
+    assert ratios(shortened(of(4), ()), of(4)) == {0.5}
+    whole, given = {"train": {"epochs": 40}}, {"train.epochs"}
+    assert ratios(shortened(of(10), given, whole), of(10)) == {0.5}
+    assert ratios(shortened(of(90), given, whole), of(90)) == {1.0}
 
 
 def test_steps_are_counted_where_they_end_a_run():
     config = load_config(overrides=["train.max_steps=200", "train.epochs=3", *GIVEN_RATES])
     short = shortened(config, ())
     assert (short.train.max_steps, short.train.epochs) == (20, 1)
-    assert ratios(short, config) == {0.1}
+    assert ratios(short, config) == {round(0.1**0.5, 9)}
 
 
 def test_clusters_are_those_of_the_end_of_the_other_run():
@@ -235,7 +234,7 @@ def test_epochs_that_are_given_are_kept_and_both_stages_are_shortened():
     config = load_config(overrides=["train.epochs=40", *second])
     short = shortened(config, {"train.epochs"})
     assert short.train.epochs == 40
-    assert short.stage2["train"] == {"epochs": 2, "lr_labels": pytest.approx(0.05)}
+    assert short.stage2["train"] == {"epochs": 2, "lr_labels": pytest.approx(0.5 * 0.1**0.5)}
     assert short.stage2["loss"] == {"dual_share": 0.0}
     ended = {"size": 64, "cluster_size": 4, "double_epochs": [], "first_refresh": 0}
     assert short.stage2["batches"] == ended

@@ -88,11 +88,11 @@ def schedule_of(run: RunFolder) -> dict[str, Any]:
 def shortened(
     config: RunConfig, user_keys: Collection[str], schedule: Mapping[str, Any] | None = None
 ) -> RunConfig:
-    """Return the settings of the last part of a schedule, each unless it is given.
+    """Return the settings of a shorter schedule, each unless it is given.
 
-    Rates that fall linearly to zero are at a tenth of their peak when a tenth of the epochs is
-    left. A run of a tenth of the epochs starts there. The weights that it takes over have settled
-    at small rates, and higher ones undo that.
+    Rates are multiplied by the square root of the share of the epochs. This lies between all of
+    them, which undo what the weights have settled to, and the share itself, where a linear fall to
+    zero would be when that share of the epochs is left: too small for new texts and labels.
 
     Args:
         config: The settings, with the whole schedule where the user did not give another one.
@@ -123,7 +123,7 @@ def _keys_of(section: str, user_keys: Collection[str]) -> set[str]:
 def _shorten(
     train: dict[str, Any], whole: Mapping[str, Any], share: float, given: set[str]
 ) -> float:
-    """Shorten a stage and lower its rates by as much; return its share of the whole stage.
+    """Shorten a stage and lower its rates; return its share of the whole stage.
 
     ``share`` is that of a stage whose length does not say it.
     """
@@ -136,7 +136,7 @@ def _shorten(
         share = min(1.0, train[compared[0]] / whole[compared[0]])
     for key in RATES:
         if train.get(key) and key not in given:
-            train[key] *= share
+            train[key] *= math.sqrt(share)
     return share
 
 
