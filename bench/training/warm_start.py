@@ -7,12 +7,16 @@
 A share of the training rows is new today. Yesterday's run is trained on the others, with those
 labels alone that occur in them. Today's data is all of it: it is trained on from nothing
 (``retrained``) and from yesterday's run (``continued``, ``train(from_run=...)`` with its default
-schedule). The settings of ``--set`` are those of the trainings from nothing, ``--continue-set`` is
-laid over them in the continued run. Metrics are of the ensemble and the combined head on the test
-split; with ``--on train``, where settings are chosen, on 15 % of the training rows that no run is
-trained on. ``--rows`` takes some of the training rows alone. Seconds are of a whole call of
-``train``. The last lines compare the two text by text: the mean difference and twice its standard
-error over texts and seeds. ``--runs`` keeps the runs; those that are there are not trained again.
+schedule). The ensemble is fitted on a few hundred held-out texts, and another draw of them moves
+its metrics by up to a point. The continued run holds out what yesterday's run held out;
+``retrained, same texts`` does too, while ``retrained`` draws its own.
+
+The settings of ``--set`` are those of the trainings from nothing, ``--continue-set`` is laid over
+them in the continued run. Metrics are of the ensemble and the combined head on the test split; with
+``--on train``, where settings are chosen, on 15 % of the training rows that no run is trained on.
+``--rows`` takes some of the training rows alone. Seconds are of a whole call of ``train``. The last
+lines compare text by text: the mean difference of the ensembles and twice its standard error over
+texts and seeds. ``--runs`` keeps the runs; those that are there are not trained again.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections import defaultdict
 from contextlib import AbstractContextManager, nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +41,7 @@ from bench.training.small_data import narrowed
 
 HEADS = ("ensemble", "combined")
 METRICS = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@5")
+COMPARED = ("retrained", "retrained, same texts")
 PAIRED = ("P@1", "P@5", "PSP@1", "PSP@5")
 OWN_TEST = 0.15
 """Of the training rows, the texts of metrics with ``--on train``."""
@@ -59,25 +66,26 @@ def main(args: argparse.Namespace) -> None:
     whole = umpteen.load_dataset(args.data)
     about, rows = facts("cpu"), []
     table = Table(["seed", "run", "head", "texts", "labels", "wall s", "CPU s", *METRICS])
-    gaps: dict[str, list[np.ndarray]] = {metric: [] for metric in PAIRED}
+    gaps: dict[tuple[str, str], list[np.ndarray]] = defaultdict(list)
     for seed in args.seeds:
         settings = [f"seed={seed}", f"data.text={args.text}", *args.settings]
         data = chosen_rows(whole, seed, args.rows, own_test=args.on == "train")
         found: dict[str, dict[str, np.ndarray]] = {}
         with kept_or_scratch(args.runs, seed) as folder:
             for name, part, how in plans(data, args.share, seed, settings, folder):
+                part = part() if callable(part) else part
                 how = {**how, "overrides": args.continue_set} if "from_run" in how else how
                 row, found[name] = measured(data, part, folder, name, how)
                 for head in HEADS:
                     rows.append({"seed": seed, "run": name, "head": head, **row[head]})
                     table.add(*rows[-1].values())
                 save(args.out, rows, **about)
-        for metric in PAIRED:
-            gaps[metric].append(found["continued"][metric] - found["retrained"][metric])
-    for metric, values in gaps.items():
+        for name, metric in product(COMPARED, PAIRED):
+            gaps[name, metric].append(found["continued"][metric] - found[name][metric])
+    for (name, metric), values in gaps.items():
         gap, means = np.concatenate(values), ", ".join(f"{own.mean():+.2f}" for own in values)
         error = 2 * gap.std() / np.sqrt(len(gap))
-        print(f"continued - retrained, {metric}: {gap.mean():+.2f} ± {error:.2f} points ({means})")
+        print(f"continued - {name}, {metric}: {gap.mean():+.2f} ± {error:.2f} points ({means})")
 
 
 def kept_or_scratch(runs: Path | None, seed: int) -> AbstractContextManager[Path]:
@@ -92,12 +100,17 @@ def kept_or_scratch(runs: Path | None, seed: int) -> AbstractContextManager[Path
 def plans(
     data: Any, share: float, seed: int, settings: list[str], folder: Path
 ) -> list[tuple[str, Any, dict[str, Any]]]:
-    """The three trainings: name, data, arguments."""
+    """The trainings: name, data (or a function that makes it after the others), arguments."""
     yesterday = without_new(data, share, seed)
     return [
         ("yesterday", yesterday, {"overrides": settings}),
         ("retrained", data, {"overrides": settings}),
         ("continued", data, {"from_run": folder / "yesterday"}),
+        (
+            "retrained, same texts",
+            lambda: with_validation(data, folder / "continued"),
+            {"overrides": settings},
+        ),
     ]
 
 
@@ -118,6 +131,19 @@ def without_new(data: Any, share: float, seed: int) -> Any:
     order = np.random.default_rng([seed, 5]).permutation(len(train))
     old = train.select(np.sort(order[int(round(share * len(train))) :]))
     return with_used_labels(data, {"train": old})
+
+
+def with_validation(data: Any, run: Path) -> Any:
+    """The data with the texts that a run held out as its validation split."""
+    import umpteen
+    from umpteen.ranking.trained_examples import digest_texts, read_digests
+    from umpteen.run_folder import RunFolder
+
+    train, which = data["train"], umpteen.Predictor.load(run, device="cpu").text_config.text
+    held = np.isin(digest_texts(train.texts(which)), read_digests(RunFolder(run).held_out))
+    parts = {"train": train.select(np.flatnonzero(~held))}
+    parts["validation"] = train.select(np.flatnonzero(held))
+    return dataclasses.replace(data, splits={**data.splits, **parts})
 
 
 def with_used_labels(data: Any, splits: dict[str, Any]) -> Any:
