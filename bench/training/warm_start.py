@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> None:
                 part = part() if callable(part) else part
                 how = {**how, "overrides": args.continue_set} if "from_run" in how else how
                 row, found[name] = measured(data, part, folder, name, how)
-                for head in HEADS:
+                for head in row:
                     rows.append({"seed": seed, "run": name, "head": head, **row[head]})
                     table.add(*rows[-1].values())
                 save(args.out, rows, **about)
@@ -173,6 +173,7 @@ def measured(
     rows = {
         head: about | {metric: round(heads[head].values[metric], 2) for metric in METRICS}
         for head in HEADS
+        if head in heads  # a setting may leave the ensemble out
     }
     return rows, by_text(model, data) if name != "yesterday" else {}
 
