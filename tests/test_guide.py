@@ -19,11 +19,14 @@ PRINTED = {
     "corrections-and-new-labels.md": '"id": "plum"',
     "extend/metric.md": "S@5 ",
     "scale.md": "It fits.",
+    "inference-backends.md": '{"text": "a long yellow fruit", "labels": [{"id": "',
 }
 """What the commands of a page print, among other things."""
 WITH_TABLE = {"start-without-data.md"}
 """Pages that use packaged token vectors, as the first one does; the others run as where the extra
 ``static`` is not installed, which saves a second for each model."""
+WITH_ENCODER = {"inference-backends.md"}
+"""Pages that name a transformer, for which a tiny one stands."""
 PAGES = [
     page
     for page in sorted(GUIDE.rglob("*.md"))
@@ -52,9 +55,12 @@ def test_the_first_page_trains_a_model_that_predicts(first):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(GUIDE)))
-def test_the_page_runs(page, first, tmp_path, monkeypatch):
+def test_the_page_runs(page, first, tmp_path, monkeypatch, request):
     for name in ("fruit", "run"):
         shutil.copytree(first[0] / name, tmp_path / name)
+    if page.name in WITH_ENCODER:
+        encoder = request.getfixturevalue("tiny_bert")
+        shutil.copytree(encoder, tmp_path / "sentence-transformers" / "all-MiniLM-L6-v2")
     monkeypatch.chdir(tmp_path)
     if page.name not in WITH_TABLE:
         monkeypatch.setitem(sys.modules, "wordllama", None)

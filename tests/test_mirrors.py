@@ -134,7 +134,9 @@ COVERED = {
     "training/test_run_on_ranks.py": "training/data_parallel training/pool_on_ranks",
     "training/test_stages.py": "training/frozen",
     "training/test_start.py": "cli/start ranking/start_ensemble training/self_training",
-    "training/test_warm_start.py": "training/previous_changes training/warm_settings",
+    "training/test_warm_start.py": (
+        "training/previous_changes training/warm_labels training/warm_settings"
+    ),
 }
 """Test files, each with the modules it covers beside the one of its name."""
 

@@ -1,5 +1,6 @@
 """Exported networks: equal to torch on texts of any length, used by predict and serve."""
 
+import dataclasses
 import json
 import shutil
 
@@ -10,10 +11,13 @@ from small_runs import fit
 
 from umpteen.cli import main
 from umpteen.errors import ConfigError, RunError
+from umpteen.evaluation import evaluate
 from umpteen.export import onnx_model, openvino_model
 from umpteen.export.onnx_model import rounding_loss
 from umpteen.model.exported_encoder import ExportedEncoder
 from umpteen.predictor import Predictor
+from umpteen.ranking.trained_examples import digest_texts, read_digests
+from umpteen.run_folder import RunFolder
 
 TEXTS = ["red", "", "old river", "tiny red apple near the window", "mirror " * 70, "red", "Ünï 7!?"]
 pytestmark = pytest.mark.slow
@@ -90,6 +94,30 @@ def test_int8_is_written_only_where_validation_loses_little(
     with pytest.raises(ConfigError, match="int8 loses .* points of P@1 or P@5 on validation"):
         onnx_model.export(predictor, str(tmp_path / "b"), precision="int8", data=tiny_data)
     assert not (tmp_path / "b").exists()
+
+
+def test_int8_is_measured_on_the_texts_that_the_run_held_out(
+    exported, tiny_data, tmp_path, monkeypatch
+):
+    measured, held = [], set(read_digests(RunFolder(exported).held_out).tolist())
+
+    def seen(predictor, data, **options):
+        measured.append(set(digest_texts(data["validation"].texts()).tolist()))
+        return evaluate(predictor, data, **options)
+
+    monkeypatch.setattr(onnx_model, "evaluate", seen)
+    train = tiny_data["train"]
+    order = np.random.default_rng(0).permutation(len(train))  # another draw of the same size
+    data = dataclasses.replace(tiny_data, splits={"train": train.select(order)})
+    predictor = Predictor.load(exported, device="cpu")
+    rounding_loss(predictor, exported / "backends" / "onnx", "onnx", data)
+    assert measured == [held, held]
+    RunFolder(exported).held_out.rename(tmp_path / "held_out.npy")
+    try:
+        rounding_loss(predictor, exported / "backends" / "onnx", "onnx", data)
+    finally:
+        (tmp_path / "held_out.npy").rename(RunFolder(exported).held_out)
+    assert 0 < len(measured[-1]) < len(train)
 
 
 def test_a_network_of_another_model_is_refused(exported, tiny_run, tmp_path):

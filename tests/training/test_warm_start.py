@@ -21,8 +21,10 @@ from umpteen.ranking.trained_examples import digest_texts, read_digests
 from umpteen.run_folder import RunFolder
 from umpteen.store.change_store import ChangeStore
 from umpteen.store.checks import NewLabel
+from umpteen.training import warm_labels
 from umpteen.training.prepare import training_splits
 from umpteen.training.run import train
+from umpteen.training.warm_labels import ALPHAS
 from umpteen.training.warm_settings import schedule_of, shortened
 from umpteen.training.warm_start import WarmStart, with_changes_taken_over
 
@@ -97,11 +99,52 @@ def test_weights_are_taken_over_and_labels_matched_by_id(today, before, tmp_path
         assert torch.equal(model.label_vectors[row], other.label_vectors[old.row(label_id)])
 
 
-def test_new_labels_start_from_their_texts(today, before, tmp_path):
+def text_vectors(run, texts):
+    """Unit vectors of the classifier's head, which come after the dual head's."""
+    return Predictor.load(run).vectors(list(texts))[:, 16:].double().numpy()
+
+
+def predicted(texts, trained, new):
+    """Ridge regression with the penalty of the smallest error on each label left out in turn."""
+
+    def solved(some, wanted, alpha):
+        means = some.mean(0), wanted.mean(0)
+        x, y = some - means[0], wanted - means[1]
+        slopes = np.linalg.solve(x.T @ x + alpha * np.eye(x.shape[1]), x.T @ y)
+        return lambda rows: (rows - means[0]) @ slopes + means[1]
+
+    def error(alpha):
+        others = [np.delete(np.arange(len(texts)), row) for row in range(len(texts))]
+        left_out = [solved(texts[o], trained[o], alpha)(texts[r]) for r, o in enumerate(others)]
+        return ((np.stack(left_out) - trained) ** 2).sum()
+
+    return solved(texts, trained, min(ALPHAS, key=error))(new)
+
+
+def test_new_labels_start_from_what_their_texts_predict(today, before, tmp_path):
     model = begun(today, tmp_path / "run", before)
-    # Search vectors: those of the dual head, then the classifier's with length one.
-    expected = Predictor.load(before).vectors(list(today.labels.titles[:2]))[:, 16:]
-    assert torch.allclose(model.label_vectors[:2], expected, atol=1e-6)
+    vectors = model.label_vectors.detach().double().numpy()
+    texts = text_vectors(before, today.labels.titles)
+    expected = predicted(texts[2:], vectors[2:], texts[:2])
+    np.testing.assert_allclose(vectors[:2], expected, atol=1e-5)
+    assert np.abs(vectors[:2] - texts[:2]).max() > 0.01
+
+
+def test_the_regression_reads_some_of_many_labels(today, before, tmp_path, monkeypatch):
+    whole = begun(today, tmp_path / "whole", before).label_vectors[:2]
+    monkeypatch.setattr(warm_labels, "MAX_FITTED", 20)
+    some = [begun(today, tmp_path / name, before).label_vectors[:2] for name in ("one", "two")]
+    assert torch.equal(*some)
+    assert not torch.allclose(some[0], whole)
+
+
+def test_with_few_known_labels_new_ones_start_from_their_texts(
+    today, before, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(warm_labels, "MIN_FITTED", 39)
+    model = begun(today, tmp_path / "run", before)
+    expected = text_vectors(before, today.labels.titles[:2])
+    np.testing.assert_allclose(model.label_vectors[:2].detach(), expected, atol=1e-6)
 
 
 def test_texts_that_were_held_out_before_are_held_out_again(today, before, tmp_path):
@@ -141,17 +184,60 @@ def test_settings_are_those_of_the_other_run_with_a_shorter_schedule(today, befo
     assert own.train.lr_encoder < first.train.lr_encoder
 
 
+RATES = ("lr_encoder", "lr_heads", "lr_labels")
+GIVEN_RATES = [f"train.{key}=0.{place}" for place, key in enumerate(RATES, start=1)]
+
+
+def ratios(short, config):
+    return {round(getattr(short.train, key) / getattr(config.train, key), 9) for key in RATES}
+
+
+def test_rates_follow_the_share_of_the_epochs():
+    def of(epochs):
+        return load_config(overrides=[f"train.epochs={epochs}", *GIVEN_RATES])
+
+    assert shortened(of(40), ()).train.epochs == 4
+    assert ratios(shortened(of(40), ()), of(40)) == {round(0.1**0.5, 9)}
+    assert shortened(of(4), ()).train.epochs == 1  # a quarter: there is no smaller part
+    assert ratios(shortened(of(4), ()), of(4)) == {0.5}
+    whole, given = {"train": {"epochs": 40}}, {"train.epochs"}
+    assert ratios(shortened(of(10), given, whole), of(10)) == {0.5}
+    assert ratios(shortened(of(90), given, whole), of(90)) == {1.0}
+
+
+def test_steps_are_counted_where_they_end_a_run():
+    config = load_config(overrides=["train.max_steps=200", "train.epochs=3", *GIVEN_RATES])
+    short = shortened(config, ())
+    assert (short.train.max_steps, short.train.epochs) == (20, 1)
+    assert ratios(short, config) == {round(0.1**0.5, 9)}
+
+
+def test_clusters_are_those_of_the_end_of_the_other_run():
+    doubled = "batches.double_epochs=[5, 10, 15, 20, 99]"
+    config = load_config(
+        overrides=["train.epochs=40", "batches.cluster_size=2", "batches.first_refresh=3", doubled]
+    )
+    short = shortened(config, ())
+    assert short.batches.cluster_size == 32
+    assert short.batches.double_epochs == ()
+    assert short.batches.first_refresh == 0
+    given = {"batches.double_epochs", "batches.first_refresh"}
+    assert shortened(config, given).batches == config.batches
+
+
 def test_epochs_that_are_given_are_kept_and_both_stages_are_shortened():
     second = [
         "stage2.train={epochs = 20, lr_labels = 0.5}",
         "stage2.loss={dual_share = 0.0}",
+        "stage2.batches={size = 64, cluster_size = 1, double_epochs = [4, 8], first_refresh = 4}",
     ]
     config = load_config(overrides=["train.epochs=40", *second])
     short = shortened(config, {"train.epochs"})
     assert short.train.epochs == 40
-    assert 1 <= short.stage2["train"]["epochs"] < 20
-    assert short.stage2["train"]["lr_labels"] < 0.5
+    assert short.stage2["train"] == {"epochs": 2, "lr_labels": pytest.approx(0.5 * 0.1**0.5)}
     assert short.stage2["loss"] == {"dual_share": 0.0}
+    ended = {"size": 64, "cluster_size": 4, "double_epochs": [], "first_refresh": 0}
+    assert short.stage2["batches"] == ended
 
 
 REFUSED = [
@@ -312,5 +398,7 @@ def test_known_vectors_survive_the_start_of_a_second_stage(tiny_data, today, tmp
     new = load_model(RunFolder(tmp_path / "run").model("last"))[0]
     row = tiny_data.labels.row("L10")
     assert torch.allclose(new.label_vectors[today.labels.row("L10")], old[row], atol=1e-5)
-    lengths = new.label_vectors[:2].norm(dim=1)
-    assert torch.allclose(lengths, torch.ones(2), atol=1e-4)
+    vectors = new.label_vectors.detach().double().numpy()
+    texts = text_vectors(tmp_path / "run", today.labels.titles)
+    expected = predicted(texts[2:], vectors[2:], texts[:2])
+    np.testing.assert_allclose(vectors[:2], expected, atol=1e-4)

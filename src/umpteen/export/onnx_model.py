@@ -7,6 +7,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from umpteen.model.exported_encoder import ABOUT, FILES, ExportedEncoder, head_d
 from umpteen.model.model import Model
 from umpteen.model.pooling import POOLINGS
 from umpteen.predictor import Predictor
+from umpteen.ranking.trained_examples import digest_texts, read_digests
 from umpteen.run_folder import RunFolder
 
 OPSET = 20
@@ -195,15 +197,7 @@ def rounding_loss(predictor: Predictor, folder: Path, backend: str, data: Datase
     Raises:
         DataError: If the data has neither split.
     """
-    if "validation" not in data and predictor.folder is not None:
-        settings = RunFolder(predictor.folder).read_settings()
-        held = settings.get("validation", {})
-        data = hold_out_validation(
-            data,
-            share=held.get("share") or UNSEEN_SHARE,
-            max_queries=held.get("max_queries") or len(data["train"]),
-            seed=settings.get("seed", 0),
-        )
+    data = _with_validation(predictor, data)
     whole = predictor.encoder
     found = []
     for encoder in (whole, ExportedEncoder(whole, folder, backend)):
@@ -216,3 +210,16 @@ def rounding_loss(predictor: Predictor, folder: Path, backend: str, data: Datase
             np.array([[h.values[m] for m in COMPARED_METRICS] for h in report.heads.values()])
         )
     return float((found[0] - found[1]).max())
+
+
+def _with_validation(predictor: Predictor, data: Dataset) -> Dataset:
+    """Return data with a validation split: its own, or the training texts that the run held out."""
+    if "validation" in data or "train" not in data or predictor.folder is None:
+        return data
+    run, train = RunFolder(predictor.folder), data["train"]
+    digests = digest_texts(train.texts(predictor.text_config.text))
+    held = np.flatnonzero(np.isin(digests, read_digests(run.held_out)))
+    if len(held):
+        return replace(data, splits={**data.splits, "validation": train.select(held)})
+    seed = run.read_settings().get("seed", 0)
+    return hold_out_validation(data, share=UNSEEN_SHARE, max_queries=len(train), seed=seed)

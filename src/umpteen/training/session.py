@@ -43,6 +43,7 @@ from umpteen.training.resolve import ResolvedConfig
 from umpteen.training.selection import Selection
 from umpteen.training.stage_log import QUIET, StageLog
 from umpteen.training.time_budget import StepsDeadline
+from umpteen.training.warm_labels import start_new_labels_
 from umpteen.training.warm_start import WarmStart
 from umpteen.types import Progress
 
@@ -166,6 +167,7 @@ class Session:
             self._start_labels(self.settings)
             if self.warm_start is not None:
                 self.warm_start.known_vectors_(self.model, self.ranks)
+                self._start_new_labels(self.warm_start)
         with self.log.stage("Writing the run folder", announced=False):
             with whole_table(self.model, self.ranks, on_host=True):
                 if self.ranks.first:
@@ -214,6 +216,18 @@ class Session:
         kept = table.data[rows].clone()
         yield
         table.data[rows] = kept
+        self._start_new_labels(self.warm_start)
+
+    def _start_new_labels(self, start: WarmStart) -> None:
+        if start.trained:
+            start_new_labels_(
+                self.model,
+                self.data,
+                start.known >= 0,
+                precision=self.precision,
+                seed=self.settings.seed,
+                ranks=self.ranks,
+            )
 
     # -- training -----------------------------------------------------------------------------
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from umpteen.config.known_datasets import lay_over
 from umpteen.config.schema import EnsembleConfig, RunConfig
 from umpteen.config.settings import from_mapping, to_json, with_overrides
 from umpteen.data.dataset import Dataset
+from umpteen.data.samplers import grown_cluster_size
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json
 from umpteen.run_folder import RunFolder
@@ -19,8 +21,6 @@ from umpteen.training.resolve import GivenSettings, ResolvedConfig, resolve_conf
 
 EPOCHS = 0.1
 """Of the epochs of the other run, at least one."""
-RATE = 0.5
-"""Of its learning rates."""
 RATES = ("lr_encoder", "lr_heads", "lr_labels")
 SCHEDULE = ("epochs", "max_steps", *RATES)
 FREE = (
@@ -56,13 +56,13 @@ def resolve_warm(run: RunFolder, data: Dataset, given: GivenSettings) -> Resolve
 
 def _continued(run: RunFolder, before: RunConfig, given: GivenSettings) -> RunConfig:
     """Return the settings of a trained run with the user's changes and a shorter schedule."""
-    whole = lay_over(to_json(before), schedule_of(run))
+    schedule = schedule_of(run)
+    whole = lay_over(to_json(before), schedule)
     if read_json(run.config, error=RunError).get("minutes") is not None:  # undo what it cut
         whole["ensemble"]["seconds"] = EnsembleConfig().seconds
-        whole["batches"]["first_refresh"] = 0
     source = f"{run.config} with --set"
     config = from_mapping(with_overrides(whole, given.overrides), source=source)
-    return shortened(config, given.keys)
+    return shortened(config, given.keys, schedule)
 
 
 def schedule_of(run: RunFolder) -> dict[str, Any]:
@@ -85,26 +85,72 @@ def schedule_of(run: RunFolder) -> dict[str, Any]:
     return schedule
 
 
-def shortened(config: RunConfig, user_keys: Collection[str]) -> RunConfig:
-    """Return the settings with fewer epochs and smaller learning rates, each unless it is given."""
+def shortened(
+    config: RunConfig, user_keys: Collection[str], schedule: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Return the settings of a shorter schedule, each unless it is given.
+
+    Rates are multiplied by the square root of the share of the epochs. This lies between all of
+    them, which undo what the weights have settled to, and the share itself, where a linear fall to
+    zero would be when that share of the epochs is left: too small for new texts and labels.
+
+    Args:
+        config: The settings, with the whole schedule where the user did not give another one.
+        user_keys: Settings that the user gave.
+        schedule: The whole schedule, as ``schedule_of`` returns it; by default that of the config.
+    """
     values = to_json(config)
-    _shorten(values["train"], {key.removeprefix("train.") for key in user_keys})
-    if "batches.double_epochs" not in user_keys:
-        doubled = values["batches"]["double_epochs"]
-        values["batches"]["double_epochs"] = [math.ceil(EPOCHS * epoch) for epoch in doubled]
-    if "train" in values["stage2"]:
-        own = {key.removeprefix("stage2.train.") for key in user_keys}
-        _shorten(values["stage2"]["train"], own)
+    before, second = copy.deepcopy(values["batches"]), values["stage2"]
+    whole = lay_over(values, schedule or {})
+    epochs = whole["train"]["epochs"]
+    share = _shorten(values["train"], whole["train"], EPOCHS, _keys_of("train", user_keys))
+    _as_at_the_end(values["batches"], before, epochs, _keys_of("batches", user_keys))
+    if "train" in second:
+        own = whole["stage2"]["train"]
+        epochs = own.get("epochs", epochs)
+        _shorten(second["train"], own, share, _keys_of("stage2.train", user_keys))
+    if "batches" in second:
+        own = lay_over(before, second["batches"])
+        _as_at_the_end(second["batches"], own, epochs, _keys_of("stage2.batches", user_keys))
     return from_mapping(values, source="a shorter schedule")
 
 
-def _shorten(train: dict[str, Any], user_keys: Collection[str]) -> None:
-    for key in ("epochs", "max_steps"):
-        if train.get(key) and not {"epochs", "max_steps"} & set(user_keys):
+def _keys_of(section: str, user_keys: Collection[str]) -> set[str]:
+    start = f"{section}."
+    return {key.removeprefix(start) for key in user_keys if key.startswith(start)}
+
+
+def _shorten(
+    train: dict[str, Any], whole: Mapping[str, Any], share: float, given: set[str]
+) -> float:
+    """Shorten a stage and lower its rates; return its share of the whole stage.
+
+    ``share`` is that of a stage whose length does not say it.
+    """
+    lengths = [key for key in ("max_steps", "epochs") if train.get(key)]
+    if not given & {"epochs", "max_steps"}:
+        for key in lengths:
             train[key] = math.ceil(EPOCHS * train[key])
+    compared = [key for key in lengths if whole.get(key)]
+    if compared:
+        share = min(1.0, train[compared[0]] / whole[compared[0]])
     for key in RATES:
-        if train.get(key) and key not in user_keys:
-            train[key] *= RATE
+        if train.get(key) and key not in given:
+            train[key] *= math.sqrt(share)
+    return share
+
+
+def _as_at_the_end(
+    batches: dict[str, Any], before: Mapping[str, Any], epochs: int, given: set[str]
+) -> None:
+    """Set batches of a stage to what they were at its end: clusters from the first epoch on."""
+    if before["double_epochs"] and not given & {"cluster_size", "double_epochs"}:
+        batches["cluster_size"] = grown_cluster_size(
+            epochs - 1, before["cluster_size"], before["double_epochs"], before["size"]
+        )
+        batches["double_epochs"] = []
+    if before["first_refresh"] and "first_refresh" not in given:
+        batches["first_refresh"] = 0
 
 
 def require_same_shape(
