@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
 from umpteen.predictor_changes import ChangeableRun, LoadOptions
+from umpteen.ranking.corrections import CorrectionWeights, fitted_rows
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.label_vectors import LabelVectors
@@ -393,4 +395,26 @@ class Predictor(ChangeableRun):
         encoded = EncodedChanges(
             self.encoder, self.label_vectors, vectorizer, cache=cache, model=key
         )
-        return SnapshotSource(snapshot, encoded, store=self.store)
+        fit = None
+        if self._ranker is not None and "knn" in self._ranker.model.variants[0].retrievers:
+            # Vectors that were scaled for the search are encoded again.
+            encode = None if self.model.normalize else self.encoder.vectors
+            fit = partial(_fit_corrections, self._ranker, encode)
+        return SnapshotSource(snapshot, encoded, store=self.store, fit=fit)
+
+
+def _fit_corrections(
+    ranker: EnsembleRanker,
+    encode: Callable[[list[str]], torch.Tensor] | None,
+    snapshot: Snapshot,
+    n: int,
+    texts: list[str],
+) -> CorrectionWeights | None:
+    """Fit what corrections add to scores; solvers are imported when there are enough of them."""
+    from umpteen.ranking.correction_fitting import fit_corrections
+
+    if encode is None:
+        vectors = snapshot.examples.vectors.vectors[fitted_rows(n)[0] : n]
+    else:
+        vectors = encode(texts)
+    return fit_corrections(ranker, snapshot, n, texts, vectors)

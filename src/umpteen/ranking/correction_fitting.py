@@ -1,0 +1,208 @@
+"""Fit what corrections add to scores, on the corrections themselves.
+
+No scorer was trained on a correction, and its labels are known. Each of the newest ones is scored
+as if it were not stored, and the weights are those that rank its labels best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from umpteen.ranking.calibration import Calibration, fit_calibration
+from umpteen.ranking.candidates import Candidates, take, top_k
+from umpteen.ranking.correction_features import N_FEATURES, correction_features
+from umpteen.ranking.corrections import FIRST_FIT, CorrectionWeights, fitted_rows
+from umpteen.ranking.ensemble_fitting import DECAY, ConditionalLogit
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.ranker import CORRECTED_LABELS, EnsembleRanker
+from umpteen.ranking.retrievers.knn import Knn, LexicalKnn, VotingRetriever
+from umpteen.ranking.snapshot import Snapshot
+from umpteen.ranking.solver import minimize_convex, prior_ridge
+from umpteen.ranking.variant_fitting import positives_of
+from umpteen.types import TopK
+
+TEXTS_AT_ONCE = 128
+"""Corrections that are compared with all others at once."""
+MIN_GAIN = 10.0
+"""Least gain of log-likelihood, of all fitted texts together: five weights gain as much by chance
+once in a thousand times (likelihood-ratio test)."""
+BEST = 5
+"""Best candidates of a text that are compared with it word for word."""
+MIN_BASE = 0.3
+"""Least factor of the ensemble's score, relative to what corrections add."""
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """Corrections with their candidates, each scored as if it were not stored."""
+
+    found: Candidates
+    positive: Tensor
+    """(B, K) which candidates are right."""
+    scores: Tensor
+    """(B, K) of the ensemble, float64; 0 at padding places."""
+    features: Tensor
+    """(B, K, F) of corrections, float64; 0 at padding places."""
+
+
+def fit_corrections(
+    ranker: EnsembleRanker, snapshot: Snapshot, n: int, texts: Sequence[str], vectors: Tensor
+) -> CorrectionWeights | None:
+    """Fit the weights of corrections.
+
+    Weights are kept only where they make the corrections' own labels clearly more likely.
+
+    Args:
+        ranker: With an ensemble that reads examples.
+        snapshot: With n corrections or more; later ones are not used.
+        n: See ``fit_size``.
+        texts: Those of ``fitted_rows(n)``.
+        vectors: (B, heads * dim) of these texts.
+
+    Returns:
+        The weights; None where corrections add nothing.
+    """
+    counts = _counts(snapshot, n)
+    data = _left_out(ranker, snapshot, n, Queries(texts, vectors), counts)
+    right, wrong = data.positive & data.found.valid, ~data.positive & data.found.valid
+    usable = (right.any(dim=1) & wrong.any(dim=1)).nonzero()[:, 0]
+    if len(usable) < FIRST_FIT // 2:
+        return None
+    scale = data.features[data.found.valid].std(dim=0, correction=0).clamp_min(1e-6)
+    inputs = torch.cat([data.scores[:, :, None], data.features / scale], dim=2)[usable]
+    own = right[usable], wrong[usable]
+    decay = DECAY + prior_ridge(len(usable))
+    losses = []
+    for size in (1, 1 + N_FEATURES):  # the ensemble alone, and with corrections
+        start = np.eye(1, size)[0]
+        solution = minimize_convex(
+            ConditionalLogit(inputs[:, :, :size], *own, start, decay),
+            start,
+            name="weights of corrections",
+            lower=[MIN_BASE, *[0.0] * (size - 1)],
+        )
+        losses.append(solution.loss)
+    if len(usable) * (losses[0] - losses[1]) < MIN_GAIN:
+        return None
+    weights = solution.x[1:] / scale.cpu().numpy() / solution.x[0]
+    counts = np.append(counts, 0.0).astype(np.float32)
+    calibration = _calibration(ranker, data, weights)
+    return CorrectionWeights(n, weights, counts, calibration)
+
+
+def _counts(snapshot: Snapshot, n: int) -> NDArray[np.int64]:
+    """(labels,) corrections of each label among the first n."""
+    rows = snapshot.examples.stored.label_rows(0, n)[1]
+    return np.bincount(rows, minlength=snapshot.n_labels)[: snapshot.n_labels]
+
+
+def _left_out(
+    ranker: EnsembleRanker,
+    snapshot: Snapshot,
+    n: int,
+    queries: Queries,
+    counts: NDArray[np.int64],
+) -> _LeftOut:
+    """Retrieve and score candidates of corrections as if each were not stored."""
+    variant, examples = ranker.model.variants[0], snapshot.examples
+    positions = fitted_rows(n)
+    rows, sizes = examples.stored.rows_of_some(positions.tolist())
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    ones = np.ones(len(rows), np.float32)
+    truth = sp.csr_matrix((ones, rows, starts), (len(positions), snapshot.n_labels))
+    for retriever in ranker.retrievers.values():
+        if isinstance(retriever, VotingRetriever):
+            near = _nearest_others(retriever, queries, snapshot, positions, n)
+            key = ("corrections", retriever.name, retriever.config.neighbours)
+            queries.once(key, lambda near=near: near, snapshot=snapshot)
+    nothing = np.full((len(positions), 0), -1, np.int64)
+    queries.once(CORRECTED_LABELS, lambda: nothing, snapshot=snapshot)
+    # Labels that were added later must not compete: other processes may not have them.
+    allowed = (np.arange(snapshot.n_labels) < snapshot.n_trained) | (counts > 0)
+    names = variant.retrievers
+    found = ranker.candidates(queries, snapshot, names, allowed=allowed)
+    scores = variant.scores(found, ranker.model.propensity, torch.float64)
+    named = _named_like_text(queries, snapshot, found, scores, truth)
+    if len(named):
+        found = ranker.candidates(queries, snapshot, names, allowed=allowed, exclude=named)
+        scores = variant.scores(found, ranker.model.propensity, torch.float64)
+    positive = positives_of(found, truth)
+    others = np.append(counts, 0)[found.rows.cpu().numpy()]
+    others = torch.from_numpy(others.astype(np.float32)).to(found.rows.device)
+    others = (others - positive.to(others.dtype)).clamp_min(0)
+    columns = correction_features(queries, snapshot, found, ranker.retrievers, others)
+    stacked = torch.stack([torch.where(found.valid, column, 0.0) for column in columns], dim=2)
+    return _LeftOut(found, positive, torch.where(found.valid, scores, 0.0), stacked.double())
+
+
+def _named_like_text(
+    queries: Queries, snapshot: Snapshot, found: Candidates, scores: Tensor, truth: sp.csr_matrix
+) -> NDArray[np.int64]:
+    """(M, 2) pairs of a text and a wrong label among its best whose name is the text.
+
+    Where texts are the names of labels, a text is not among its own labels, and is first by name.
+    Such a label says nothing about the others.
+    """
+    titles = snapshot.labels.titles
+    best = take(found.rows, top_k(scores.float(), found.rows, BEST), -1).cpu().numpy()
+    pairs = [
+        (place, row)
+        for place, (text, rows) in enumerate(zip(queries.texts, best.tolist(), strict=True))
+        for row in rows
+        if row >= 0 and titles[row].casefold() == text.casefold()
+    ]
+    made = np.array(pairs, np.int64).reshape(-1, 2)
+    if not len(made):
+        return made
+    right = np.asarray(truth[made[:, 0], made[:, 1]]).ravel() > 0
+    return made[~right]
+
+
+def _nearest_others(
+    retriever: VotingRetriever,
+    queries: Queries,
+    snapshot: Snapshot,
+    positions: NDArray[np.int64],
+    n: int,
+) -> TopK:
+    """Find the nearest of the first n corrections, compared exactly; none is its own neighbour."""
+    examples, k = snapshot.examples, retriever.config.neighbours
+    rows = np.full((len(positions), k), -1, np.int64)
+    best = np.full((len(positions), k), -np.inf, np.float32)
+    if isinstance(retriever, LexicalKnn):
+        terms = retriever.lexical.terms(queries)
+        stored = sp.csr_matrix(sp.vstack([block.rows for block in examples.terms.blocks])[:n].T)
+    for start in range(0, len(positions), TEXTS_AT_ONCE):
+        stop = min(len(positions), start + TEXTS_AT_ONCE)
+        if isinstance(retriever, LexicalKnn):
+            scores = torch.from_numpy((terms[start:stop] @ stored).toarray())
+            scores = torch.where(scores > 0, scores, -torch.inf)
+        else:
+            assert isinstance(retriever, Knn)
+            asked = examples.comparable(queries.vectors[start:stop])
+            scores = (asked @ examples.vectors.vectors[:n].to(asked).T).cpu()
+        scores[torch.arange(stop - start), torch.from_numpy(positions[start:stop])] = -torch.inf
+        top = scores.topk(min(k, n), dim=1)
+        width, values = top.indices.shape[1], top.values.numpy()
+        places = np.where(np.isfinite(values), top.indices.numpy() + examples.n_trained, -1)
+        rows[start:stop, :width], best[start:stop, :width] = places, values
+    return TopK(rows, best)
+
+
+def _calibration(
+    ranker: EnsembleRanker, data: _LeftOut, weights: NDArray[np.float64]
+) -> Calibration:
+    """Calibrate the scores with corrections; a re-ranked variant keeps its calibration."""
+    variant = ranker.model.variants[0]
+    if variant.reranking is not None:
+        return variant.calibration
+    scores = data.scores + data.features @ torch.from_numpy(weights).to(data.features)
+    masked = data.found.filled(scores, -torch.inf)
+    return fit_calibration(masked, data.found, data.positive, variant.calibration)
