@@ -7,36 +7,37 @@ as if it were not stored, and the weights are those that rank its labels best.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
+from scipy.special import chdtri
 from torch import Tensor
 
-from umpteen.ranking.calibration import Calibration, fit_calibration
+from umpteen.ranking.calibration import fit_calibration
 from umpteen.ranking.candidates import Candidates, take, top_k
 from umpteen.ranking.correction_features import N_FEATURES, correction_features
 from umpteen.ranking.corrections import FIRST_FIT, CorrectionWeights, fitted_rows
 from umpteen.ranking.ensemble_fitting import DECAY, ConditionalLogit
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import CORRECTED_LABELS, EnsembleRanker
+from umpteen.ranking.retriever_specs import FREQUENCY
 from umpteen.ranking.retrievers.knn import Knn, LexicalKnn, VotingRetriever
 from umpteen.ranking.snapshot import Snapshot
-from umpteen.ranking.solver import minimize_convex, prior_ridge
+from umpteen.ranking.solver import Solution, minimize_convex, prior_ridge
 from umpteen.ranking.variant_fitting import positives_of
 from umpteen.types import TopK
 
 TEXTS_AT_ONCE = 128
 """Corrections that are compared with all others at once."""
-MIN_GAIN = 10.0
-"""Least gain of log-likelihood, of all fitted texts together: five weights gain as much by chance
-once in a thousand times (likelihood-ratio test)."""
+MAX_P = 1e-3
+"""Of the likelihood-ratio test against the ensemble's score with a single factor."""
+MIN_SCALE = 0.05
+"""Least scale of an input: one that is almost always 0 must not get a huge weight."""
 BEST = 5
 """Best candidates of a text that are compared with it word for word."""
-MIN_BASE = 0.3
-"""Least factor of the ensemble's score, relative to what corrections add."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,17 @@ class _LeftOut:
     found: Candidates
     positive: Tensor
     """(B, K) which candidates are right."""
-    scores: Tensor
-    """(B, K) of the ensemble, float64; 0 at padding places."""
-    features: Tensor
-    """(B, K, F) of corrections, float64; 0 at padding places."""
+    inputs: Tensor
+    """(B, K, S + F) float64, 0 at padding places: what each scorer adds to the score, the last of
+    them with the tail boost, and the features of corrections."""
 
 
 def fit_corrections(
     ranker: EnsembleRanker, snapshot: Snapshot, n: int, texts: Sequence[str], vectors: Tensor
 ) -> CorrectionWeights | None:
-    """Fit the weights of corrections.
+    """Fit the weights of corrections, and a factor of each scorer beside them.
 
-    Weights are kept only where they make the corrections' own labels clearly more likely.
+    They are kept only where they make the corrections' own labels clearly more likely.
 
     Args:
         ranker: With an ensemble that reads examples.
@@ -69,32 +69,43 @@ def fit_corrections(
     Returns:
         The weights; None where corrections add nothing.
     """
-    counts = _counts(snapshot, n)
+    counts, variant = _counts(snapshot, n), ranker.model.variants[0]
+    scorers = (*variant.weights.scorers, FREQUENCY)
     data = _left_out(ranker, snapshot, n, Queries(texts, vectors), counts)
     right, wrong = data.positive & data.found.valid, ~data.positive & data.found.valid
     usable = (right.any(dim=1) & wrong.any(dim=1)).nonzero()[:, 0]
     if len(usable) < FIRST_FIT // 2:
         return None
-    scale = data.features[data.found.valid].std(dim=0, correction=0).clamp_min(1e-6)
-    inputs = torch.cat([data.scores[:, :, None], data.features / scale], dim=2)[usable]
-    own = right[usable], wrong[usable]
-    decay = DECAY + prior_ridge(len(usable))
-    losses = []
-    for size in (1, 1 + N_FEATURES):  # the ensemble alone, and with corrections
-        start = np.eye(1, size)[0]
-        solution = minimize_convex(
-            ConditionalLogit(inputs[:, :, :size], *own, start, decay),
-            start,
-            name="weights of corrections",
-            lower=[MIN_BASE, *[0.0] * (size - 1)],
-        )
-        losses.append(solution.loss)
-    if len(usable) * (losses[0] - losses[1]) < MIN_GAIN:
+    plain, own = torch.zeros_like(data.inputs[:, :, :1]), (right[usable], wrong[usable])
+    plain += data.inputs[:, :, : len(scorers)].sum(dim=2, keepdim=True)
+    one = _fit(plain[usable], *own, np.ones(1))
+    each = _fit(data.inputs[usable], *own, np.append(np.ones(len(scorers)), np.zeros(N_FEATURES)))
+    further = len(scorers) - 1 + N_FEATURES
+    if 2 * len(usable) * (one.loss - each.loss) < chdtri(further, MAX_P):
         return None
-    weights = solution.x[1:] / scale.cpu().numpy() / solution.x[0]
-    counts = np.append(counts, 0.0).astype(np.float32)
-    calibration = _calibration(ranker, data, weights)
-    return CorrectionWeights(n, weights, counts, calibration)
+    factors, weights = each.x[: len(scorers)], each.x[len(scorers) :]
+    fitted = replace(
+        variant,
+        weights=variant.weights.scaled(dict(zip(scorers, factors.tolist(), strict=True))),
+        tail_boost=variant.tail_boost * float(factors[-1]),
+    )
+    if variant.reranking is None:
+        scores = data.inputs @ torch.from_numpy(each.x).to(data.inputs)
+        masked = data.found.filled(scores, -torch.inf)
+        calibration = fit_calibration(masked, data.found, data.positive, variant.calibration)
+        fitted = replace(fitted, calibration=calibration)
+    return CorrectionWeights(n, weights, np.append(counts, 0).astype(np.float32), fitted)
+
+
+def _fit(inputs: Tensor, right: Tensor, wrong: Tensor, center: NDArray[np.float64]) -> Solution:
+    """Return weights of 0 or more that rank right before wrong candidates, near a center."""
+    scale = inputs[right | wrong].std(dim=0, correction=0).clamp_min(MIN_SCALE)
+    size = scale.cpu().numpy()
+    decay = DECAY + prior_ridge(len(inputs))
+    loss = ConditionalLogit(inputs / scale, right, wrong, center * size, decay)
+    lower = [0.0] * len(center)
+    found = minimize_convex(loss, center * size, name="weights of corrections", lower=lower)
+    return replace(found, x=found.x / size)
 
 
 def _counts(snapshot: Snapshot, n: int) -> NDArray[np.int64]:
@@ -137,9 +148,13 @@ def _left_out(
     others = np.append(counts, 0)[found.rows.cpu().numpy()]
     others = torch.from_numpy(others.astype(np.float32)).to(found.rows.device)
     others = (others - positive.to(others.dtype)).clamp_min(0)
+    boost = variant.tail_boost * ranker.model.propensity.log_inverse(found.counts.double())
+    parts = variant.weights.parts(found, torch.float64)
+    parts[FREQUENCY] = parts[FREQUENCY] + boost
     columns = correction_features(queries, snapshot, found, ranker.retrievers, others)
-    stacked = torch.stack([torch.where(found.valid, column, 0.0) for column in columns], dim=2)
-    return _LeftOut(found, positive, torch.where(found.valid, scores, 0.0), stacked.double())
+    ordered = [parts[name] for name in (*variant.weights.scorers, FREQUENCY)]
+    inputs = [torch.where(found.valid, part.double(), 0.0) for part in (*ordered, *columns)]
+    return _LeftOut(found, positive, torch.stack(inputs, dim=2))
 
 
 def _named_like_text(
@@ -194,15 +209,3 @@ def _nearest_others(
         places = np.where(np.isfinite(values), top.indices.numpy() + examples.n_trained, -1)
         rows[start:stop, :width], best[start:stop, :width] = places, values
     return TopK(rows, best)
-
-
-def _calibration(
-    ranker: EnsembleRanker, data: _LeftOut, weights: NDArray[np.float64]
-) -> Calibration:
-    """Calibrate the scores with corrections; a re-ranked variant keeps its calibration."""
-    variant = ranker.model.variants[0]
-    if variant.reranking is not None:
-        return variant.calibration
-    scores = data.scores + data.features @ torch.from_numpy(weights).to(data.features)
-    masked = data.found.filled(scores, -torch.inf)
-    return fit_calibration(masked, data.found, data.positive, variant.calibration)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.ranking.calibration import Calibration
+from umpteen.ranking.variants import Variant
 
 FIRST_FIT = 32
 """Corrections from which on their weights are fitted."""
@@ -23,7 +23,7 @@ MAX_FITTED = 512
 
 @dataclass(frozen=True)
 class CorrectionWeights:
-    """Weights of the features of corrections, and the calibration of the scores with them."""
+    """Weights of the features of corrections, and of the scorers beside them."""
 
     n: int
     """Corrections that they were fitted with; see ``fit_size``."""
@@ -31,7 +31,8 @@ class CorrectionWeights:
     """(F,) 0 or more: a correction never lowers its label. See ``correction_features``."""
     counts: NDArray[np.float32]
     """(labels + 1,) corrections of each label among these n; the last is 0, for padding."""
-    calibration: Calibration
+    variant: Variant
+    """The default variant with other weights of its scorers, and calibrated with corrections."""
 
     def counts_of(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the corrections of (B, K) labels; 0 for labels that were added later."""

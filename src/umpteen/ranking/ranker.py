@@ -116,11 +116,10 @@ class EnsembleRanker:
             exclude=exclude,
             allowed=allowed,
         )
-        scores, calibration = variant.scores(found, self.model.propensity), variant.calibration
         learned = snapshot.corrections if variant is self.model.variants[0] else None
-        by_corrections = None
+        variant = variant if learned is None else learned.variant
+        scores, by_corrections = variant.scores(found, self.model.propensity), None
         if learned is not None:
-            calibration = learned.calibration
             by_corrections = added_by_corrections(
                 queries, snapshot, found, self.retrievers, learned
             )
@@ -128,7 +127,7 @@ class EnsembleRanker:
         added = self._reranked(queries, snapshot, variant, found, scores)
         if added is not None:
             scores = scores + added
-        probabilities = calibration.probabilities(scores, found)
+        probabilities = variant.probabilities(scores, found)
         notes = self._missing_evidence(queries, snapshot)
         lowest = variant.calibration.lowest_threshold
         if any(notes):
