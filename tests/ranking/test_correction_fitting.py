@@ -11,8 +11,8 @@ import umpteen
 from umpteen.ranking import correction_fitting as fitting
 from umpteen.ranking import corrections
 from umpteen.ranking.candidates import Candidates
-from umpteen.ranking.correction_features import N_FEATURES, VOTES, correction_features
-from umpteen.ranking.corrections import CorrectionWeights, fit_size, fitted_rows
+from umpteen.ranking.correction_features import VOTES, added_by_corrections, correction_votes
+from umpteen.ranking.corrections import N_VOTES, CorrectionWeights, fit_size, fitted_rows
 from umpteen.ranking.queries import Queries
 from umpteen.store import NewLabel
 
@@ -102,9 +102,10 @@ def test_processes_that_read_in_other_steps_have_the_same_weights(run):
     one, two = first.snapshot().corrections, again.snapshot().corrections
     assert one.n == two.n == fit_size(len(texts))
     np.testing.assert_allclose(one.weights, two.weights, rtol=1e-4)
-    rows = torch.tensor([[0, 39, 40, -1]])
-    np.testing.assert_array_equal(one.counts_of(rows), two.counts_of(rows))
-    assert one.counts_of(rows)[0, 2:].tolist() == [0.0, 0.0]
+    rows, unseen = torch.tensor([[0, 39, 40, -1]]), torch.ones(1, 4, dtype=torch.bool)
+    values = one.count_values(rows, unseen)
+    np.testing.assert_allclose(values, two.count_values(rows, unseen), rtol=1e-4)
+    assert values[0, 2:].tolist() == [0.0, 0.0]
 
 
 def test_the_contributions_add_up_with_corrections(model):
@@ -147,18 +148,15 @@ def test_no_correction_is_its_own_neighbour_and_later_ones_are_not_used(model, m
             np.testing.assert_allclose(near.scores[:, : n - 1], best[:, : n - 1], atol=1e-5)
 
 
-def test_features_are_votes_and_counts_of_corrections(model):
+def test_votes_of_corrections_are_a_softmax_with_a_background(model):
     labels = model.labels
     texts = texts_of(labels, FILLERS[:1])
     model.add_examples(texts, other_labels(labels, 1))
     snapshot, asked = model.snapshot(), texts[:3]
     queries = Queries(asked, model.vectors(asked))
     rows = torch.arange(len(labels.ids)).expand(3, -1).contiguous()
-    seen = torch.from_numpy(snapshot.label_counts.copy()).expand(3, -1) * (rows % 2)
-    counts = torch.ones(rows.shape) * (rows % 3)
-    found = Candidates(rows, {}, seen)
-    columns = correction_features(queries, snapshot, found, model._ranker.retrievers, counts)
-    assert len(columns) == N_FEATURES
+    retrievers = model._ranker.retrievers
+    votes = correction_votes(queries, snapshot, rows, retrievers, "knn")
     products = model.vectors(asked).numpy() @ snapshot.examples.vectors.vectors.numpy().T
     order = np.argsort(-products, axis=1)[:, : VOTES["knn"].neighbours]
     stored = snapshot.examples.stored
@@ -168,13 +166,21 @@ def test_features_are_votes_and_counts_of_corrections(model):
         wanted = np.zeros(len(labels.ids))
         for other, power in zip(order[place].tolist(), powers, strict=True):
             wanted[stored.rows_of(other)] += power / (1.0 + powers.sum())
-        np.testing.assert_allclose(columns[0][place], wanted, atol=1e-4)
-    unseen = (seen == 0).float()
-    np.testing.assert_allclose(columns[2], np.log1p(counts))
-    np.testing.assert_allclose(columns[3], torch.log1p(counts) * unseen)
-    np.testing.assert_allclose(columns[4], (counts > 0).float() * unseen)
+        np.testing.assert_allclose(votes[place], wanted, atol=1e-4)
+    assert not correction_votes(queries, snapshot, rows, {}, "knn").any()
+    learned = CorrectionWeights(40, np.array([2.0, 0, 0, 0, 0]), np.zeros(41, np.float32), None)
+    found = Candidates(rows, {}, torch.ones_like(rows))
+    added = added_by_corrections(queries, snapshot, found, retrievers, learned)
+    np.testing.assert_allclose(added, 2.0 * votes, rtol=1e-6)
 
 
-def test_labels_that_came_later_have_no_corrections():
-    made = CorrectionWeights(32, np.zeros(5), np.array([2.0, 3.0, 0.0], np.float32), None)
-    assert made.counts_of(torch.tensor([[1, 0, -1, 2, 9]])).tolist() == [[3.0, 2.0, 0.0, 0.0, 0.0]]
+def test_numbers_of_corrections_count_otherwise_for_unseen_labels():
+    weights = np.array([0.0, 0.0, 0.5, 0.25, 2.0])
+    assert len(VOTES) == N_VOTES
+    made = CorrectionWeights(32, weights, np.array([2.0, 3.0, 0.0, 0.0], np.float32), None)
+    rows = torch.tensor([[1, 0, -1, 2, 9]])
+    seen = made.count_values(rows, torch.zeros(1, 5, dtype=torch.bool))
+    unseen = made.count_values(rows, torch.ones(1, 5, dtype=torch.bool))
+    logs = np.log([4.0, 3.0, 1.0, 1.0, 1.0])
+    np.testing.assert_allclose(seen[0], 0.5 * logs, rtol=1e-6)
+    np.testing.assert_allclose(unseen[0], 0.75 * logs + [2.0, 2.0, 0, 0, 0], rtol=1e-6)

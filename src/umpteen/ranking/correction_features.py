@@ -20,41 +20,28 @@ VOTES = {
     "lexical_knn": KnnConfig(20, 0.1, background=0.5),
 }
 """How corrections vote. The background keeps few corrections from changing unrelated texts."""
-N_FEATURES = len(VOTES) + 3
 
 
-def correction_features(
+def correction_votes(
     queries: Queries,
     snapshot: Snapshot,
-    found: Candidates,
+    rows: Tensor,
     retrievers: Mapping[str, Retriever],
-    counts: Tensor,
-) -> list[Tensor]:
-    """Compute the features one column at a time.
-
-    Votes of the nearest corrections by vectors and by terms; the logarithm of the label's
-    corrections; for labels without training texts that logarithm again, and whether there is any.
+    name: str,
+) -> Tensor:
+    """Return the (B, K) votes of the nearest corrections; 0 where there is no such retriever.
 
     Args:
         queries: B texts.
         snapshot: Of the request.
-        found: Their candidates.
-        retrievers: By name; votes of one that is missing are 0.
-        counts: (B, K) corrections of each candidate.
-
-    Returns:
-        ``N_FEATURES`` columns of shape (B, K), none below 0; values at padding are arbitrary.
+        rows: (B, K) labels, -1 for padding.
+        retrievers: By name.
+        name: Whose neighbours vote, one of ``VOTES``.
     """
-    columns = []
-    for name, config in VOTES.items():
-        retriever = retrievers.get(name)
-        if isinstance(retriever, VotingRetriever):
-            columns.append(retriever.correction_votes(queries, snapshot, found.rows, config))
-        else:
-            columns.append(torch.zeros(found.rows.shape, device=found.rows.device))
-    logs = torch.log1p(counts)
-    unseen = (found.counts == 0).to(logs.dtype)
-    return [*columns, logs, logs * unseen, (counts > 0) * unseen]
+    retriever = retrievers.get(name)
+    if isinstance(retriever, VotingRetriever):
+        return retriever.correction_votes(queries, snapshot, rows, VOTES[name])
+    return torch.zeros(rows.shape, device=rows.device)
 
 
 def added_by_corrections(
@@ -65,10 +52,9 @@ def added_by_corrections(
     learned: CorrectionWeights,
 ) -> Tensor:
     """Return the (B, K) values that corrections add to scores; 0 at padding places."""
-    counts = learned.counts_of(found.rows)
-    total = torch.zeros(found.rows.shape, device=found.rows.device)
-    columns = correction_features(queries, snapshot, found, retrievers, counts)
-    for weight, column in zip(learned.weights.tolist(), columns, strict=True):
+    total = learned.count_values(found.rows, found.counts == 0)
+    for weight, name in zip(learned.weights.tolist(), VOTES, strict=False):
         if weight:
-            total.add_(column, alpha=weight)
+            votes = correction_votes(queries, snapshot, found.rows, retrievers, name)
+            total.add_(votes, alpha=weight)
     return found.filled(total, 0.0)

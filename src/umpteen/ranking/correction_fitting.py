@@ -18,8 +18,14 @@ from torch import Tensor
 
 from umpteen.ranking.calibration import fit_calibration
 from umpteen.ranking.candidates import Candidates, take, top_k
-from umpteen.ranking.correction_features import N_FEATURES, correction_features
-from umpteen.ranking.corrections import FIRST_FIT, CorrectionWeights, fitted_rows
+from umpteen.ranking.correction_features import VOTES, correction_votes
+from umpteen.ranking.corrections import (
+    FIRST_FIT,
+    N_FEATURES,
+    CorrectionWeights,
+    count_features,
+    fitted_rows,
+)
 from umpteen.ranking.ensemble_fitting import DECAY, ConditionalLogit
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import CORRECTED_LABELS, EnsembleRanker
@@ -145,16 +151,19 @@ def _left_out(
         found = ranker.candidates(queries, snapshot, names, allowed=allowed, exclude=named)
         scores = variant.scores(found, ranker.model.propensity, torch.float64)
     positive = positives_of(found, truth)
-    others = np.append(counts, 0)[found.rows.cpu().numpy()]
-    others = torch.from_numpy(others.astype(np.float32)).to(found.rows.device)
-    others = (others - positive.to(others.dtype)).clamp_min(0)
+    others = np.append(counts, 0)[found.rows.cpu().numpy()] - positive.cpu().numpy()
+    unseen = (found.counts == 0).cpu().numpy()
+    counted = torch.from_numpy(count_features(np.maximum(others, 0), unseen)).to(found.rows.device)
+    votes = [
+        correction_votes(queries, snapshot, found.rows, ranker.retrievers, name) for name in VOTES
+    ]
     boost = variant.tail_boost * ranker.model.propensity.log_inverse(found.counts.double())
     parts = variant.weights.parts(found, torch.float64)
     parts[FREQUENCY] = parts[FREQUENCY] + boost
-    columns = correction_features(queries, snapshot, found, ranker.retrievers, others)
     ordered = [parts[name] for name in (*variant.weights.scorers, FREQUENCY)]
-    inputs = [torch.where(found.valid, part.double(), 0.0) for part in (*ordered, *columns)]
-    return _LeftOut(found, positive, torch.stack(inputs, dim=2))
+    inputs = [torch.where(found.valid, part.double(), 0.0) for part in (*ordered, *votes)]
+    counted = torch.where(found.valid[:, :, None], counted, 0.0)
+    return _LeftOut(found, positive, torch.cat([torch.stack(inputs, dim=2), counted], dim=2))
 
 
 def _named_like_text(

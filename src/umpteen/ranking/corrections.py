@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +14,9 @@ from numpy.typing import NDArray
 
 from umpteen.ranking.variants import Variant
 
+N_VOTES = 2
+"""The first weights are those of votes by vectors and by terms; ``count_features`` follow."""
+N_FEATURES = N_VOTES + 3
 FIRST_FIT = 32
 """Corrections from which on their weights are fitted."""
 GROWTH = 2**0.5
@@ -28,17 +33,48 @@ class CorrectionWeights:
     n: int
     """Corrections that they were fitted with; see ``fit_size``."""
     weights: NDArray[np.float64]
-    """(F,) 0 or more: a correction never lowers its label. See ``correction_features``."""
+    """(F,) 0 or more: a correction never lowers its label."""
     counts: NDArray[np.float32]
     """(labels + 1,) corrections of each label among these n; the last is 0, for padding."""
     variant: Variant
     """The default variant with other weights of its scorers, and calibrated with corrections."""
 
-    def counts_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the corrections of (B, K) labels; 0 for labels that were added later."""
-        counts = torch.from_numpy(self.counts).to(rows.device)
-        last = len(self.counts) - 1
-        return counts[torch.where((rows < 0) | (rows > last), last, rows)]
+    def count_values(self, rows: torch.Tensor, unseen: torch.Tensor) -> torch.Tensor:
+        """Return what the number of their corrections adds to labels.
+
+        Args:
+            rows: (B, K), -1 for padding.
+            unseen: (B, K) labels without training texts.
+
+        Returns:
+            (B, K) float32; 0 for padding and for labels that were added after the fit.
+        """
+        table = self._table.to(rows.device)
+        places = rows.clamp_max(table.shape[1] - 1)  # row -1 reads the last one too
+        return torch.where(unseen, table[1][places], table[0][places])
+
+    @cached_property
+    def _table(self) -> torch.Tensor:
+        """(2, labels + 1) values of labels with and without training texts."""
+        counts = self.counts.astype(np.float64)
+        values = count_features(counts, np.array([[0.0], [1.0]])) @ self.weights[N_VOTES:]
+        return torch.from_numpy(values.astype(np.float32))
+
+
+def count_features(counts: NDArray[Any], unseen: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute the features of the number of corrections with a label.
+
+    Args:
+        counts: Corrections of each label.
+        unseen: 1 for labels without training texts, 0 for others; broadcast with the counts.
+
+    Returns:
+        The shape of both, and three features: the logarithm; for unseen labels that again, and
+        whether there is any.
+    """
+    counts, unseen = np.broadcast_arrays(counts, unseen)
+    logs = np.log1p(counts)
+    return np.stack([logs, logs * unseen, (counts > 0) * unseen], axis=-1).astype(np.float64)
 
 
 def fit_size(n: int) -> int:
