@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -138,7 +139,7 @@ def _left_out(
         if isinstance(retriever, VotingRetriever):
             near = _nearest_others(retriever, queries, snapshot, positions, n)
             key = ("corrections", retriever.name, retriever.config.neighbours)
-            queries.once(key, lambda near=near: near, snapshot=snapshot)
+            queries.once(key, partial(_itself, near), snapshot=snapshot)
     nothing = np.full((len(positions), 0), -1, np.int64)
     queries.once(CORRECTED_LABELS, lambda: nothing, snapshot=snapshot)
     # Labels that were added later must not compete: other processes may not have them.
@@ -164,6 +165,10 @@ def _left_out(
     inputs = [torch.where(found.valid, part.double(), 0.0) for part in (*ordered, *votes)]
     counted = torch.where(found.valid[:, :, None], counted, 0.0)
     return _LeftOut(found, positive, torch.cat([torch.stack(inputs, dim=2), counted], dim=2))
+
+
+def _itself(near: TopK) -> TopK:
+    return near
 
 
 def _named_like_text(

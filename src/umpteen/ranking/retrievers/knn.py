@@ -65,7 +65,7 @@ class VotingRetriever(Retriever):
         if near is None:
             return torch.zeros(rows.shape, device=rows.device)
         votes = snapshot.examples.votes(near, snapshot.n_labels, **vars(config))
-        found = look_up(votes, rows.cpu().numpy())  # type: ignore[call-overload]
+        found = look_up(votes, rows.cpu().numpy())
         return torch.from_numpy(found).to(rows.device)
 
     def nearest_once(self, queries: Queries, snapshot: Snapshot) -> TopK:
