@@ -1,8 +1,8 @@
 """Learning curve of a run that starts from label names: corrections, then training from the run.
 
     python -m bench ensemble curve DATA [--text title] [--rows 600] [--orders 0 1] [--split train]
-        [--points 0 1 10 30 100 ...] [--train 100 500 2000] [--peers kNN LinearSVC logistic]
-        [--out curve.json]
+        [--points 0 1 10 30 100 ...] [--train 100 500 2000] [--anew]
+        [--peers kNN LinearSVC logistic] [--out curve.json]
     python -m bench ensemble curve FOLDER --draw OUT
 
 At each point P@1 and P@5 on the same rows: of the run with its corrections (P@1 also without the
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--texts", type=int, default=0, help="unlabelled texts at the start")
     parser.add_argument("--points", type=int, nargs="*", default=POINTS)
     parser.add_argument("--train", type=int, nargs="*", default=[100, 500, 2000])
+    parser.add_argument("--anew", action="store_true", help="train without --from")
     parser.add_argument("--orders", type=int, nargs="*", default=[0])
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--encoder", help="a folder; static token vectors by default")
@@ -66,7 +67,7 @@ def main(options: argparse.Namespace) -> None:
         for row in curve(data, order, options):
             rows.append({"data": data.name, "order": order, **row})
             print(rows[-1], file=sys.stderr, flush=True)
-            about = {name: getattr(options, name) for name in ("text", "split", "texts")}
+            about = {name: getattr(options, name) for name in ("text", "split", "texts", "anew")}
             save(options.out, rows, **about, **facts("cpu"))
     print_rows(rows)
 
@@ -100,7 +101,9 @@ def curve(data: Dataset, order: int, options: argparse.Namespace):
                 own = Dataset(data.labels, {"train": used}, data.propensity, data.name)
                 out, before = folder / f"run-{point}", model.folder
                 reading = [f"data.text={which}"]
-                model = umpteen.train(own, out=out, from_run=before, overrides=reading)
+                model = umpteen.train(
+                    own, out=out, from_run=None if options.anew else before, overrides=reading
+                )
                 trained = point
                 yield {"examples": point, "trained on": trained, **_own(model, held, which)}
 
