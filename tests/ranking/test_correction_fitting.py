@@ -167,6 +167,14 @@ def test_votes_of_corrections_are_a_softmax_with_a_background(model):
         for other, power in zip(order[place].tolist(), powers, strict=True):
             wanted[stored.rows_of(other)] += power / (1.0 + powers.sum())
         np.testing.assert_allclose(votes[place], wanted, atol=1e-4)
+        alone, some = (
+            Queries(asked[place : place + 1], queries.vectors[place : place + 1]),
+            rows[:1, 1::3],
+        )
+        for name in VOTES:  # one text takes another way
+            few = correction_votes(alone, snapshot, some, retrievers, name)
+            all_of_them = correction_votes(queries, snapshot, rows, retrievers, name)
+            np.testing.assert_allclose(few[0], all_of_them[place, 1::3], atol=1e-6)
     assert not correction_votes(queries, snapshot, rows, {}, "knn").any()
     learned = CorrectionWeights(40, np.array([2.0, 0, 0, 0, 0]), np.zeros(41, np.float32), None)
     found = Candidates(rows, {}, torch.ones_like(rows))

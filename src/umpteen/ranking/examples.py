@@ -237,6 +237,35 @@ class Examples:
         each.append(np.repeat(weights[late], lengths))
         return CsrArrays.of_row(np.concatenate(labels), np.concatenate(each), n_labels)
 
+    def votes_of_corrections(
+        self,
+        near: TopK,
+        rows: NDArray[np.int64],
+        *,
+        neighbours: int,
+        temperature: float,
+        background: float | None = None,
+    ) -> NDArray[np.float32]:
+        """Compute the votes of corrections for the candidates of a single text.
+
+        Args:
+            near: Its nearest corrections.
+            rows: (K,) labels, ascending.
+            neighbours: How many vote.
+            temperature: Similarities are divided by this.
+            background: Similarity of one more neighbour, which has no labels.
+
+        Returns:
+            (K,).
+        """
+        weights = vote_weights(near, neighbours, temperature, background)[0]
+        places = near.rows[0, :neighbours]
+        there = places >= 0
+        labels, lengths = self.stored.rows_of_some((places[there] - self.n_trained).tolist())
+        at = np.minimum(np.searchsorted(rows, labels), len(rows) - 1)
+        each = np.where(rows[at] == labels, np.repeat(weights[there], lengths), 0.0)
+        return np.bincount(at, each, len(rows)).astype(np.float32)
+
     def corrected_labels(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """(B, width) label rows of the texts that are stored word for word as corrections; -1."""
         if not self.n_corrections:

@@ -58,14 +58,17 @@ class VotingRetriever(Retriever):
         Args:
             queries: B texts.
             snapshot: Of the request.
-            rows: (B, K) labels.
+            rows: (B, K) labels, ascending; -1 for padding behind them.
             config: How they vote; with no more neighbours than the retriever has.
         """
         near = self.corrections_once(queries, snapshot, self.config.neighbours)
         if near is None:
             return torch.zeros(rows.shape, device=rows.device)
-        votes = snapshot.examples.votes(near, snapshot.n_labels, **vars(config))
-        found = look_up(votes, rows.cpu().numpy())
+        examples, labels = snapshot.examples, rows.cpu().numpy()
+        if len(labels) == 1 and labels[0, -1] >= 0:
+            found = examples.votes_of_corrections(near, labels[0], **vars(config))[None]
+        else:
+            found = look_up(examples.votes(near, snapshot.n_labels, **vars(config)), labels)
         return torch.from_numpy(found).to(rows.device)
 
     def nearest_once(self, queries: Queries, snapshot: Snapshot) -> TopK:
