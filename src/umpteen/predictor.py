@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +26,6 @@ from umpteen.model.storage import TextConfig, load_model, load_vectors
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.model.vectors import available_heads, head_columns
 from umpteen.predictor_changes import ChangeableRun, LoadOptions
-from umpteen.ranking.corrections import CorrectionWeights, fitted_rows
 from umpteen.ranking.encoded_changes import EncodedChanges
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.label_vectors import LabelVectors
@@ -36,7 +34,7 @@ from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.reranking.cost import TIMED_TEXTS
 from umpteen.ranking.reranking.spec import Reranking
 from umpteen.ranking.snapshot import Snapshot
-from umpteen.ranking.snapshot_source import SnapshotSource, initial_snapshot
+from umpteen.ranking.snapshot_source import SnapshotSource, fit_with, initial_snapshot
 from umpteen.ranking.storage import StoredEnsemble, load_ensemble
 from umpteen.ranking.thresholds import keep_above, require_threshold, thresholds_of_labels
 from umpteen.run_files import TemporaryRun
@@ -395,26 +393,7 @@ class Predictor(ChangeableRun):
         encoded = EncodedChanges(
             self.encoder, self.label_vectors, vectorizer, cache=cache, model=key
         )
-        fit = None
-        if self._ranker is not None and "knn" in self._ranker.model.variants[0].retrievers:
-            # Vectors that were scaled for the search are encoded again.
-            encode = None if self.model.normalize else self.encoder.vectors
-            fit = partial(_fit_corrections, self._ranker, encode)
+        # Vectors that were scaled for the search are encoded again.
+        encode = None if self.model.normalize else self.encoder.vectors
+        fit = None if self._ranker is None else fit_with(self._ranker, encode)
         return SnapshotSource(snapshot, encoded, store=self.store, fit=fit)
-
-
-def _fit_corrections(
-    ranker: EnsembleRanker,
-    encode: Callable[[list[str]], torch.Tensor] | None,
-    snapshot: Snapshot,
-    n: int,
-    texts: list[str],
-) -> CorrectionWeights | None:
-    """Fit what corrections add to scores; solvers are imported when there are enough of them."""
-    from umpteen.ranking.correction_fitting import fit_corrections
-
-    if encode is None:
-        vectors = snapshot.examples.vectors.vectors[fitted_rows(n)[0] : n]
-    else:
-        vectors = encode(texts)
-    return fit_corrections(ranker, snapshot, n, texts, vectors)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from umpteen.data.labels import LabelSet
@@ -20,6 +21,7 @@ from umpteen.ranking.examples import Examples
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.lexical.added_labels import AddedTerms
+from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.storage import StoredEnsemble, exact_examples
 from umpteen.store import ChangeStore, StoreState
@@ -161,6 +163,29 @@ class SnapshotSource:
 
         self._encoded.save_later(state, "examples", arrays, total, at_start=not known)
         return extended
+
+
+def fit_with(
+    ranker: EnsembleRanker, encode: Callable[[list[str]], torch.Tensor] | None
+) -> FitCorrections | None:
+    """Return what fits the weights of corrections; None for an ensemble without votes.
+
+    Args:
+        ranker: Of the ensemble.
+        encode: From texts to search vectors; None where the stored vectors are these.
+    """
+    if "knn" not in ranker.model.variants[0].retrievers:
+        return None
+
+    def fit(snapshot: Snapshot, n: int, texts: list[str]) -> CorrectionWeights | None:
+        # Solvers are imported when there are enough corrections.
+        from umpteen.ranking.correction_fitting import fit_corrections
+
+        stored = snapshot.examples.vectors.vectors[fitted_rows(n)[0] : n]
+        vectors = stored if encode is None else encode(texts)
+        return fit_corrections(ranker, snapshot, n, texts, vectors)
+
+    return fit
 
 
 def initial_snapshot(
