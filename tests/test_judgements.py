@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from umpteen import judgements
 from umpteen.cli import main
 from umpteen.data.formats import load_dataset
-from umpteen.errors import ConfigError, DataError
+from umpteen.errors import ConfigError, DataError, RunError
 from umpteen.predictor import Predictor
-from umpteen.teachers import Teacher, TeacherError, load_teacher
+from umpteen.teachers import RunTeacher, Teacher, TeacherError, load_teacher
 
 TEXTS = ["red apple about", "blue river near", "old engine with"]
 
@@ -89,6 +89,25 @@ def test_a_file_of_people(tmp_path):
     file.write_text("text,label,relevance\nred apple,fruit,much\n")
     with pytest.raises(DataError, match=r"line 2"):
         load_teacher(str(file))
+
+
+def test_a_run_scores_pairs_by_its_probabilities(tiny_run, tmp_path):
+    model = Predictor.load(tiny_run, device="cpu")
+    top = model.predict(TEXTS, k=4)
+    pairs = [
+        (text, name) for text, names in zip(TEXTS, top.texts, strict=True) for name in names[::-1]
+    ]
+    teacher = load_teacher(str(tiny_run), device="cpu")
+    assert teacher.name == f"run {tiny_run.name}"
+    wanted = top.scores[:, ::-1].ravel().tolist()
+    assert teacher(pairs) == pytest.approx(wanted, rel=1e-5)
+    assert teacher([(TEXTS[0], "no such label")]) == [None]
+    few = RunTeacher(model, depth=2)
+    best, third = top.texts[0][0], top.texts[0][2]
+    assert few([(TEXTS[0], third), (TEXTS[0], best)]) == pytest.approx([0.0, top.scores[0, 0]])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="empty"):
+        load_teacher(str(tmp_path / "empty"))
 
 
 def test_judgements_are_stored_and_not_repeated(tiny_run, tmp_path):

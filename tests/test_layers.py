@@ -39,7 +39,7 @@ WITHIN_A_LAYER = {
     ("predictor_changes", "run_files"),
     ("run_files", "run_folder"),
     ("evaluation", "per_label"), ("prediction_records", "predictor"),
-    ("judgements", "predictor"), ("judgements", "teachers"),
+    ("judgements", "predictor"), ("judgements", "teachers"), ("teachers", "predictor"),
     ("suggestions", "predictor"), ("arrow_predictions", "predictor"),
     ("arrow_predictions", "run_files"),
     ("hub", "model_card"), ("hub", "run_folder"), ("model_card", "run_folder"),

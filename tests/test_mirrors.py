@@ -75,6 +75,7 @@ COVERED = {
     "plan/test_estimates.py": """
         plan/encoders plan/estimate plan/exchange plan/formulas plan/from_data plan/job
         plan/machines""",
+    "ranking/test_correction_fitting.py": "ranking/correction_features ranking/corrections",
     "ranking/lexical/test_added_labels.py": "ranking/lexical/growing_columns",
     "ranking/lexical/test_descent.py": """
         ranking/lexical/hard_negatives ranking/lexical/pair_features

@@ -1,21 +1,23 @@
 """Learning curve of a run that starts from label names: corrections, then training from the run.
 
     python -m bench ensemble curve DATA [--text title] [--rows 600] [--orders 0 1] [--split train]
-        [--points 0 1 10 30 100 ...] [--train 100 500 2000] [--peers kNN LinearSVC logistic]
-        [--out curve.json]
+        [--points 0 1 10 30 100 ...] [--train 100 500 2000] [--anew]
+        [--peers kNN LinearSVC logistic] [--out curve.json]
     python -m bench ensemble curve FOLDER --draw OUT
 
-At each point P@1 and P@5 on the same rows: of the run with its corrections, of the run that
-``train --from`` makes of it (points of ``--train``; later corrections are added to that one), and
-of peers with the same labelled texts. Rows are of the train split by default, and are never among
-the corrections. With ``--draw`` nothing is measured: the JSON files of a folder become a table of
-means over orders and one plot for each data set, OUT/curve-DATA.svg.
+At each point P@1 and P@5 on the same rows: of the run with its corrections (P@1 also without the
+weights that are fitted on corrections), of the run that ``train --from`` makes of it (points of
+``--train``; later corrections are added to that one), and of peers with the same labelled texts.
+Rows are of the train split by default, and are never among the corrections. With ``--draw`` nothing
+is measured: the JSON files of a folder become a table of means over orders and one plot for each
+data set, OUT/curve-DATA.svg.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ from bench.common.results import facts, load, save
 from bench.common.tables import print_rows
 from bench.common.training_runs import scratch_folder
 from umpteen.data.dataset import Dataset, Split
+from umpteen.ranking.queries import Queries
 
 SEED = 29
-COLUMNS = ("data", "examples", "trained on", "orders", "umpteen", "P@5")
+VOTES_ALONE = "votes alone"
+COLUMNS = ("data", "examples", "trained on", "orders", "umpteen", "P@5", VOTES_ALONE)
 POINTS = [0, 1, 10, 30, 100, 200, 500, 1000, 2000, 5000]
 
 
@@ -40,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--texts", type=int, default=0, help="unlabelled texts at the start")
     parser.add_argument("--points", type=int, nargs="*", default=POINTS)
     parser.add_argument("--train", type=int, nargs="*", default=[100, 500, 2000])
+    parser.add_argument("--anew", action="store_true", help="train without --from")
     parser.add_argument("--orders", type=int, nargs="*", default=[0])
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--encoder", help="a folder; static token vectors by default")
@@ -62,7 +67,7 @@ def main(options: argparse.Namespace) -> None:
         for row in curve(data, order, options):
             rows.append({"data": data.name, "order": order, **row})
             print(rows[-1], file=sys.stderr, flush=True)
-            about = {name: getattr(options, name) for name in ("text", "split", "texts")}
+            about = {name: getattr(options, name) for name in ("text", "split", "texts", "anew")}
             save(options.out, rows, **about, **facts("cpu"))
     print_rows(rows)
 
@@ -96,7 +101,9 @@ def curve(data: Dataset, order: int, options: argparse.Namespace):
                 own = Dataset(data.labels, {"train": used}, data.propensity, data.name)
                 out, before = folder / f"run-{point}", model.folder
                 reading = [f"data.text={which}"]
-                model = umpteen.train(own, out=out, from_run=before, overrides=reading)
+                model = umpteen.train(
+                    own, out=out, from_run=None if options.anew else before, overrides=reading
+                )
                 trained = point
                 yield {"examples": point, "trained on": trained, **_own(model, held, which)}
 
@@ -107,11 +114,22 @@ def _ids(split: Split, data: Dataset) -> list[list[str]]:
 
 
 def _own(model: umpteen.Predictor, held: Split, which: str) -> dict[str, float]:
-    """Return P@1 and P@5 with the corrections; ``evaluate`` measures a run as it was trained."""
-    rows = model.predict(held.texts(which), k=5, exclude=held.filters).rows
-    right = held.filtered_targets().toarray()[np.arange(len(rows))[:, None], rows] > 0
-    right &= rows >= 0
-    return {"umpteen": 100.0 * float(right[:, 0].mean()), "P@5": 100.0 * float(right.mean())}
+    """Return P@1 and P@5 with the corrections; ``evaluate`` measures a run as it was trained.
+
+    ``votes alone`` is P@1 where corrections have no weights of their own.
+    """
+    texts, snapshot = list(held.texts(which)), model.snapshot()
+    queries = Queries(texts, model.vectors(texts))
+    truth, found = held.filtered_targets().toarray(), []
+    for own in (snapshot, replace(snapshot, corrections=None)):
+        rows = model.rank(queries, own, 5, exclude=held.filters).rows
+        found.append((truth[np.arange(len(rows))[:, None], rows] > 0) & (rows >= 0))
+    with_them, without = found
+    return {
+        "umpteen": 100.0 * float(with_them[:, 0].mean()),
+        "P@5": 100.0 * float(with_them.mean()),
+        VOTES_ALONE: 100.0 * float(without[:, 0].mean()),
+    }
 
 
 def _first_right(scores, seen, held: Split) -> float:
@@ -133,7 +151,7 @@ def means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         about = {"data": data, "examples": examples, "trained on": trained, "orders": len(own)}
         shown = {
             name: float(np.mean([row[name] for row in own]))
-            for name in ("umpteen", "P@5", *PEERS)
+            for name in ("umpteen", "P@5", VOTES_ALONE, *PEERS)
             if all(name in row for row in own)
         }
         made.append({**about, **shown})

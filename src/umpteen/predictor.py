@@ -34,7 +34,7 @@ from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.reranking.cost import TIMED_TEXTS
 from umpteen.ranking.reranking.spec import Reranking
 from umpteen.ranking.snapshot import Snapshot
-from umpteen.ranking.snapshot_source import SnapshotSource, initial_snapshot
+from umpteen.ranking.snapshot_source import SnapshotSource, fit_with, initial_snapshot
 from umpteen.ranking.storage import StoredEnsemble, load_ensemble
 from umpteen.ranking.thresholds import keep_above, require_threshold, thresholds_of_labels
 from umpteen.run_files import TemporaryRun
@@ -393,4 +393,7 @@ class Predictor(ChangeableRun):
         encoded = EncodedChanges(
             self.encoder, self.label_vectors, vectorizer, cache=cache, model=key
         )
-        return SnapshotSource(snapshot, encoded, store=self.store)
+        # Vectors that were scaled for the search are encoded again.
+        encode = None if self.model.normalize else self.encoder.vectors
+        fit = None if self._ranker is None else fit_with(self._ranker, encode)
+        return SnapshotSource(snapshot, encoded, store=self.store, fit=fit)

@@ -1,7 +1,7 @@
 """Teachers: anything that scores pairs of text and label from 0 to 1.
 
-A callable of Python, a language model behind an OpenAI-compatible endpoint, or a file of people's
-judgements.
+A callable of Python, a language model behind an OpenAI-compatible endpoint, another run, or a file
+of people's judgements.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from umpteen.data.formats.row_batches import open_rows
-from umpteen.errors import ConfigError, DataError, UmpteenError
+from umpteen.errors import ConfigError, DataError, RunError, UmpteenError
 from umpteen.registry import resolve
+
+if TYPE_CHECKING:
+    from umpteen.predictor import Predictor
 
 Pair = tuple[str, str]
 """Text and label text."""
 KEY_VARIABLE = "UMPTEEN_TEACHER_KEY"
 CHARACTERS_PER_TOKEN = 4.0
+RUN_DEPTH = 100
+"""Best labels of a text that a run as a teacher scores."""
 PROMPT = (
     "Rate how well each label fits the text, from 0 (wrong) to 10 (exactly right). Answer with a "
     "JSON list of {count} numbers and nothing else.\n\nText: {text}\n\nLabels:\n{labels}"
@@ -66,26 +71,31 @@ class Teacher:
         return [None if score is None else float(score) for score in scores]
 
 
-def load_teacher(spec: str, *, model: str = "default") -> Teacher:
+def load_teacher(spec: str, *, model: str = "default", device: str = "auto") -> Teacher:
     """Return a teacher by its name.
 
     Args:
         spec: ``package.module:Name`` of a callable (or a class, which is called without arguments);
-            the address of an OpenAI-compatible endpoint; or a file with text, label and relevance.
+            the address of an OpenAI-compatible endpoint; the folder of a run; or a file with text,
+            label and relevance.
         model: The model to name in requests to an endpoint.
+        device: Where a run predicts.
 
     Raises:
         ConfigError: If it is none of these.
+        RunError: If a folder is no run, or its run has no probabilities.
     """
     if spec.startswith(("http://", "https://")):
         endpoint = Endpoint(spec, model, os.environ.get(KEY_VARIABLE))
         return Teacher(f"{spec} {model}", endpoint, endpoint.tokens)
     if Path(spec).is_file():
         return Teacher(f"file {Path(spec).name}", JudgementFile(Path(spec)))
+    if Path(spec).is_dir():
+        return Teacher(f"run {Path(spec).resolve().name}", RunTeacher.load(spec, device))
     if ":" not in spec:
         raise ConfigError(
-            f"the teacher {spec!r} is no file; give package.module:Name, http://... or a file with "
-            "the columns text, label and relevance"
+            f"the teacher {spec!r} is no file; give package.module:Name, http://..., the folder of "
+            "a run, or a file with the columns text, label and relevance"
         )
     found = resolve({}, spec, kind="teacher")
     return Teacher(spec, found() if isinstance(found, type) else found)
@@ -94,6 +104,46 @@ def load_teacher(spec: str, *, model: str = "default") -> Teacher:
 def plain_tokens(pairs: Sequence[Pair]) -> int:
     """Estimate tokens from the characters of pairs."""
     return int(sum(len(text) + len(label) for text, label in pairs) / CHARACTERS_PER_TOKEN)
+
+
+class RunTeacher:
+    """A run whose probabilities are the scores, re-ranked where it has a re-ranker.
+
+    Args:
+        predictor: With an ensemble.
+        depth: Best labels of a text that are read; a label beyond them scores 0.
+    """
+
+    def __init__(self, predictor: Predictor, depth: int = RUN_DEPTH) -> None:
+        self._predictor, self._depth = predictor, depth
+        self._known = frozenset(predictor.snapshot().labels.titles)
+
+    @classmethod
+    def load(cls, folder: str, device: str = "auto") -> Self:
+        """Load the run.
+
+        Raises:
+            RunError: If the folder is no run, or its run has no ensemble.
+        """
+        from umpteen.predictor import Predictor
+
+        predictor = Predictor.load(folder, device=device)
+        if predictor.ensemble is None:
+            raise RunError(
+                f"{folder} has no ensemble, so its scores are no probabilities; "
+                f"run `umpteen fit-ensemble {folder} DATA`"
+            )
+        return cls(predictor)
+
+    def __call__(self, pairs: Sequence[Pair]) -> list[float | None]:
+        """Return the probability of each pair; None for labels that the run does not have."""
+        texts = list(dict.fromkeys(text for text, _ in pairs))
+        top = self._predictor.predict(texts, k=self._depth)
+        found: dict[Pair, float] = {}
+        for text, names, scores in zip(texts, top.texts, top.scores.tolist(), strict=True):
+            for name, score in zip(names, scores, strict=False):
+                found[text, name] = max(found.get((text, name), 0.0), min(max(score, 0.0), 1.0))
+        return [found.get(pair, 0.0) if pair[1] in self._known else None for pair in pairs]
 
 
 class JudgementFile:

@@ -203,6 +203,20 @@ def test_contributions_add_up_to_the_difference_from_the_mean():
         assert all((values[query][~own] == 0).all() for values in split.values())
 
 
+def test_factors_scale_the_part_of_each_scorer():
+    candidates, positive = made()
+    counts = torch.where(torch.arange(candidates.counts.shape[1]) % 3 == 0, 0, candidates.counts)
+    candidates = replace(candidates, counts=counts)
+    model = replace(fit_ensemble(candidates, positive, ALL), unseen=prior_weights(ALL).unseen)
+    parts = model.parts(candidates, torch.float64)
+    factors = {name: 0.25 * (place + 1) for place, name in enumerate(parts)}
+    wanted = sum(factors[name] * part for name, part in parts.items())
+    found = model.scaled(factors).scores(candidates, torch.float64)
+    valid = candidates.valid
+    assert bool((valid & ~candidates.seen).any())
+    np.testing.assert_allclose(found[valid], wanted[valid], atol=1e-9)
+
+
 def test_order_of_queries_and_labels_does_not_matter():
     candidates, positive = made()
     plain = fit_ensemble(candidates, positive, ALL)

@@ -21,8 +21,8 @@ from umpteen.display import counted
     "spec",
     required=True,
     metavar="SPEC",
-    help="module:Name of a callable, the address of an OpenAI-compatible endpoint, or a file with "
-    "text, label and relevance.",
+    help="module:Name of a callable, the address of an OpenAI-compatible endpoint, the folder of a "
+    "run, or a file with text, label and relevance.",
 )
 @click.option("--model", default="default", show_default=True, help="Model of the endpoint.")
 @click.option("--out", required=True, metavar="FILE", help="Training data to write, JSON lines.")
@@ -71,7 +71,7 @@ def judge(
     from umpteen.predictor import Predictor
     from umpteen.teachers import load_teacher
 
-    teacher = load_teacher(spec, model=model)
+    teacher = load_teacher(spec, model=model, device=device)
     predictor = Predictor.load(run, device=device)
     which, known = predictor.text_config.text, None
     if labelled:

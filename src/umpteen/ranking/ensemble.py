@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -89,12 +89,27 @@ class EnsembleWeights:
         valid = candidates.valid
         sizes = valid.sum(dim=1, keepdim=True).clamp_min(1)
         split = {}
-        for name, part in self._parts(candidates, dtype).items():
+        for name, part in self.parts(candidates, dtype).items():
             part = torch.where(valid, part, 0.0)
             split[name] = torch.where(valid, part - part.sum(dim=1, keepdim=True) / sizes, 0.0)
         return split
 
-    def _parts(self, candidates: Candidates, dtype: torch.dtype) -> dict[str, Tensor]:
+    def scaled(self, factors: Mapping[str, float]) -> EnsembleWeights:
+        """Return weights whose scores have each scorer's part times a factor.
+
+        Args:
+            factors: Of every scorer and of ``frequency``.
+        """
+        owners = map(_scorer, feature_owners(self.retrievers))
+        own = self.weights * np.array([factors[owner] for owner in owners])
+        unseen = self.unseen
+        if unseen is not None:
+            owners = map(_scorer, text_feature_owners(self.retrievers))
+            times = np.array([factors[owner] for owner in owners])
+            unseen = replace(unseen, weights=unseen.weights * times)
+        return replace(self, weights=own, unseen=unseen)
+
+    def parts(self, candidates: Candidates, dtype: torch.dtype) -> dict[str, Tensor]:
         """Compute each scorer's part of the score; values at padding are arbitrary."""
         owners = [_scorer(name) for name in feature_owners(self.retrievers)]
         (seen, seen_constants), unseen = self._seen, self._unseen

@@ -97,21 +97,35 @@ class Examples:
             self.normalize,
         )
 
-    def nearest(self, vectors: torch.Tensor, k: int) -> TopK:
-        """Return the k nearest examples by the sum of the heads' cosines."""
-        asked, n, tops = self.comparable(vectors), self.n_trained, []
-        if self.index is not None and n:
+    def nearest(self, vectors: torch.Tensor, k: int, corrections: TopK | None = None) -> TopK:
+        """Return the k nearest examples by the sum of the heads' cosines.
+
+        Args:
+            vectors: (B, heads * dim).
+            k: How many.
+            corrections: The k nearest corrections, where they are known already.
+        """
+        asked, tops = self.comparable(vectors), []
+        if self.index is not None and self.n_trained:
             active = None if self.replaced is None else ~self.replaced
             tops.append(self.index.search(asked, k, allowed=active))
         if self.n_corrections:
-            top = self.vectors.search(asked, k, exact_scores=False)
-            tops.append(TopK(np.where(top.rows < 0, -1, top.rows + n), top.scores))
+            late = self.nearest_corrections(vectors, k) if corrections is None else corrections
+            tops.append(late)
         return merged(tops, len(asked), k)
 
-    def nearest_by_terms(self, terms: sp.csr_matrix, k: int) -> TopK:
+    def nearest_corrections(self, vectors: torch.Tensor, k: int) -> TopK:
+        """Return the k nearest corrections by the sum of the heads' cosines."""
+        top = self.vectors.search(self.comparable(vectors), k, exact_scores=False)
+        return TopK(np.where(top.rows < 0, -1, top.rows + self.n_trained), top.scores)
+
+    def nearest_by_terms(
+        self, terms: sp.csr_matrix, k: int, corrections: TopK | None = None
+    ) -> TopK:
         """Return the k nearest examples by cosine of tf-idf rows.
 
-        Examples without a common term are never found.
+        Examples without a common term are never found. ``corrections`` are the k nearest
+        corrections, where they are known already.
         """
         tops: list[TopK] = []
         if self.trained is not None:
@@ -123,6 +137,14 @@ class Examples:
                     scores.data[self.replaced[scores.indices]] = 0.0
             rows, values = top_k_of_rows(scores, k)
             tops.append(TopK(_on_host(rows), _on_host(values)))
+        if self.n_corrections:
+            late = corrections
+            tops.append(self.nearest_corrections_by_terms(terms, k) if late is None else late)
+        return merged(tops, terms.shape[0], k)
+
+    def nearest_corrections_by_terms(self, terms: sp.csr_matrix, k: int) -> TopK:
+        """Return the k nearest corrections by cosine of tf-idf rows."""
+        tops: list[TopK] = []
         for block in self.terms.blocks:
             found, values = top_k_of_rows(product(terms, block.inverted), k)
             first = self.n_trained + block.start
@@ -214,6 +236,35 @@ class Examples:
         labels.append(own)
         each.append(np.repeat(weights[late], lengths))
         return CsrArrays.of_row(np.concatenate(labels), np.concatenate(each), n_labels)
+
+    def votes_of_corrections(
+        self,
+        near: TopK,
+        rows: NDArray[np.int64],
+        *,
+        neighbours: int,
+        temperature: float,
+        background: float | None = None,
+    ) -> NDArray[np.float32]:
+        """Compute the votes of corrections for the candidates of a single text.
+
+        Args:
+            near: Its nearest corrections.
+            rows: (K,) labels, ascending.
+            neighbours: How many vote.
+            temperature: Similarities are divided by this.
+            background: Similarity of one more neighbour, which has no labels.
+
+        Returns:
+            (K,).
+        """
+        weights = vote_weights(near, neighbours, temperature, background)[0]
+        places = near.rows[0, :neighbours]
+        there = places >= 0
+        labels, lengths = self.stored.rows_of_some((places[there] - self.n_trained).tolist())
+        at = np.minimum(np.searchsorted(rows, labels), len(rows) - 1)
+        each = np.where(rows[at] == labels, np.repeat(weights[there], lengths), 0.0)
+        return np.bincount(at, each, len(rows)).astype(np.float32)
 
     def corrected_labels(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """(B, width) label rows of the texts that are stored word for word as corrections; -1."""

@@ -12,6 +12,7 @@ from umpteen.head_names import COMBINED, HEADS
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.adjustments import apply_base_rates, apply_corrections, missing_evidence
 from umpteen.ranking.candidates import Candidates, rows_of_pairs, take, top_k, union
+from umpteen.ranking.correction_features import added_by_corrections
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.explanations import Explanations, joined
 from umpteen.ranking.queries import Queries, QueryStream, started
@@ -32,6 +33,8 @@ TEXTS_AT_ONCE = {"cpu": 512, "cuda": 4096}
 """Texts of a block, which bounds the memory of a request."""
 MANY_TEXTS = 1024
 """From this many on a GPU ranks some while others are tokenized."""
+CORRECTED_LABELS = "corrected labels"
+"""Name of the labels of stored texts among what is computed once for a request."""
 SCRATCH_BYTES = 2 << 30
 """Of a GPU, for the dense scores of a lexical product."""
 
@@ -113,7 +116,14 @@ class EnsembleRanker:
             exclude=exclude,
             allowed=allowed,
         )
-        scores = variant.scores(found, self.model.propensity)
+        learned = snapshot.corrections if variant is self.model.variants[0] else None
+        variant = variant if learned is None else learned.variant
+        scores, by_corrections = variant.scores(found, self.model.propensity), None
+        if learned is not None:
+            by_corrections = added_by_corrections(
+                queries, snapshot, found, self.retrievers, learned
+            )
+            scores = scores + by_corrections
         added = self._reranked(queries, snapshot, variant, found, scores)
         if added is not None:
             scores = scores + added
@@ -141,7 +151,9 @@ class EnsembleRanker:
             take(probabilities, places, -np.inf).float().cpu().numpy(),
             snapshot.labels,
             notes=notes,
-            explanations=_explain(variant, found, places, added) if explain else None,
+            explanations=_explain(variant, found, places, added, by_corrections)
+            if explain
+            else None,
         )
 
     def _reranked(
@@ -252,7 +264,7 @@ class EnsembleRanker:
 def _corrected_labels(queries: Queries, snapshot: Snapshot) -> NDArray[np.int64]:
     """(B, width) labels of texts that are stored as corrections; looked up once for a request."""
     return queries.once(
-        "corrected labels",
+        CORRECTED_LABELS,
         lambda: snapshot.examples.corrected_labels(queries.texts),
         snapshot=snapshot,
     )
@@ -320,17 +332,25 @@ def _in_rows(wanted: NDArray[np.int64], found: Candidates) -> torch.Tensor | Non
 
 
 def _explain(
-    variant: Variant, found: Candidates, places: torch.Tensor, added: torch.Tensor | None
+    variant: Variant,
+    found: Candidates,
+    places: torch.Tensor,
+    added: torch.Tensor | None,
+    by_corrections: torch.Tensor | None,
 ) -> Explanations:
     """Take the score of every retriever and the contribution of every scorer."""
     tables = {
         "scores": {name: found.scores[name] for name in variant.retrievers},
         "contributions": variant.weights.contributions(found),
     }
+    sizes = found.valid.sum(dim=1, keepdim=True).clamp_min(1)
     if added is not None:
-        sizes = found.valid.sum(dim=1, keepdim=True).clamp_min(1)
         tables["scores"][RERANKER] = added
         tables["contributions"][RERANKER] = added - added.sum(dim=1, keepdim=True) / sizes
+    if by_corrections is not None:  # examples, as the other votes are
+        mean = by_corrections.sum(dim=1, keepdim=True) / sizes
+        own = tables["contributions"]
+        own["knn"] = own["knn"] + torch.where(found.valid, by_corrections - mean, 0.0)
     taken = {
         part: {name: take(values, places, 0.0).cpu().numpy() for name, values in table.items()}
         for part, table in tables.items()

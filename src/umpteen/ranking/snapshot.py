@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from umpteen.data.labels import LabelSet
 from umpteen.index.growing import GrowingIndex
+from umpteen.ranking.corrections import CorrectionWeights
 from umpteen.ranking.examples import Examples
 from umpteen.ranking.lexical.added_labels import AddedTerms
 
@@ -33,6 +34,8 @@ class Snapshot:
     """tf-idf terms of the added labels; None without a lexical scorer."""
     examples: Examples
     revision: int = 0
+    corrections: CorrectionWeights | None = None
+    """What corrections add to scores; None while there are few, or where they add nothing."""
 
     @property
     def n_labels(self) -> int:

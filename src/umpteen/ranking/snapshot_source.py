@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from umpteen.data.labels import LabelSet
 from umpteen.errors import LabelMismatch
 from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex
+from umpteen.ranking.corrections import CorrectionWeights, fit_size, fitted_rows
 from umpteen.ranking.encoded_changes import EncodedChanges, padded
 from umpteen.ranking.examples import Examples
 from umpteen.ranking.growing_rows import GrowingRows
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.lexical.added_labels import AddedTerms
+from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.snapshot import Snapshot
 from umpteen.ranking.storage import StoredEnsemble, exact_examples
 from umpteen.store import ChangeStore, StoreState
@@ -26,14 +30,32 @@ from umpteen.store.state import StoredExamples
 logger = logging.getLogger(__name__)
 
 
+FitCorrections = Callable[[Snapshot, int, list[str]], CorrectionWeights | None]
+"""From a snapshot, a number of corrections and the texts to fit on, to the weights."""
+
+
 class SnapshotSource:
-    """The current snapshot of a run."""
+    """The current snapshot of a run.
+
+    Args:
+        trained: Without changes.
+        encoded: Encodes what is new.
+        store: Of the changes; None for a run without.
+        fit: Fits what corrections add to scores, when there are enough new ones.
+    """
 
     def __init__(
-        self, trained: Snapshot, encoded: EncodedChanges, *, store: ChangeStore | None = None
+        self,
+        trained: Snapshot,
+        encoded: EncodedChanges,
+        *,
+        store: ChangeStore | None = None,
+        fit: FitCorrections | None = None,
     ) -> None:
         self.trained = trained
         self.store = store
+        self._fit = fit
+        self._fitted = 0
         self._encoded = encoded
         self._lock = threading.Lock()
         self._latest: tuple[StoreState | None, Snapshot] = (None, trained)
@@ -71,16 +93,28 @@ class SnapshotSource:
     def _with(self, state: StoreState, seen: StoreState | None, before: Snapshot) -> Snapshot:
         """Extend the last snapshot by what is new; start over where the history is another."""
         if seen is None or seen.store_id != state.store_id or seen.revision > state.revision:
-            before = self.trained
+            before, self._fitted = self.trained, 0
         before = self._with_labels(before, state)
         examples = self._examples(before, state)
-        return replace(
+        snapshot = replace(
             before,
             labels=state.labels,
             allowed=state.allowed,
             examples=examples,
             revision=state.revision,
         )
+        return self._with_weights(snapshot)
+
+    def _with_weights(self, snapshot: Snapshot) -> Snapshot:
+        """Fit the weights of corrections again where there are enough new ones."""
+        n = fit_size(snapshot.examples.n_corrections)
+        if self._fit is None or n <= self._fitted:
+            return snapshot
+        assert self.store is not None
+        self._fitted = n
+        digests = snapshot.examples.stored.digests
+        texts = self.store.example_texts([digests[place] for place in fitted_rows(n).tolist()])
+        return replace(snapshot, corrections=self._fit(snapshot, n, list(texts)))
 
     def _with_labels(self, before: Snapshot, state: StoreState) -> Snapshot:
         known = len(before.added_vectors)
@@ -129,6 +163,29 @@ class SnapshotSource:
 
         self._encoded.save_later(state, "examples", arrays, total, at_start=not known)
         return extended
+
+
+def fit_with(
+    ranker: EnsembleRanker, encode: Callable[[list[str]], torch.Tensor] | None
+) -> FitCorrections | None:
+    """Return what fits the weights of corrections; None for an ensemble without votes.
+
+    Args:
+        ranker: Of the ensemble.
+        encode: From texts to search vectors; None where the stored vectors are these.
+    """
+    if "knn" not in ranker.model.variants[0].retrievers:
+        return None
+
+    def fit(snapshot: Snapshot, n: int, texts: list[str]) -> CorrectionWeights | None:
+        # Solvers are imported when there are enough corrections.
+        from umpteen.ranking.correction_fitting import fit_corrections
+
+        stored = snapshot.examples.vectors.vectors[fitted_rows(n)[0] : n]
+        vectors = stored if encode is None else encode(texts)
+        return fit_corrections(ranker, snapshot, n, texts, vectors)
+
+    return fit
 
 
 def initial_snapshot(

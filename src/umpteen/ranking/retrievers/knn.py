@@ -21,7 +21,7 @@ from umpteen.ranking.snapshot import Snapshot
 from umpteen.types import TopK
 
 
-class _VotingRetriever(Retriever):
+class VotingRetriever(Retriever):
     """Sum the votes of near examples."""
 
     name: str
@@ -35,6 +35,41 @@ class _VotingRetriever(Retriever):
     @abstractmethod
     def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
         """Find the k nearest examples of each text."""
+
+    @abstractmethod
+    def nearest_corrections(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
+        """Find the k nearest corrections of each text."""
+
+    def corrections_once(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK | None:
+        """Find the nearest corrections, once for a request; None where there are none."""
+        if not snapshot.examples.n_corrections:
+            return None
+        return queries.once(
+            ("corrections", self.name, k),
+            lambda: self.nearest_corrections(queries, snapshot, k),
+            snapshot=snapshot,
+        )
+
+    def correction_votes(
+        self, queries: Queries, snapshot: Snapshot, rows: torch.Tensor, config: KnnConfig
+    ) -> torch.Tensor:
+        """Return the (B, K) votes of the nearest corrections alone.
+
+        Args:
+            queries: B texts.
+            snapshot: Of the request.
+            rows: (B, K) labels, ascending; -1 for padding behind them.
+            config: How they vote; with no more neighbours than the retriever has.
+        """
+        near = self.corrections_once(queries, snapshot, self.config.neighbours)
+        if near is None:
+            return torch.zeros(rows.shape, device=rows.device)
+        examples, labels = snapshot.examples, rows.cpu().numpy()
+        if len(labels) == 1 and labels[0, -1] >= 0:
+            found = examples.votes_of_corrections(near, labels[0], **vars(config))[None]
+        else:
+            found = look_up(examples.votes(near, snapshot.n_labels, **vars(config)), labels)
+        return torch.from_numpy(found).to(rows.device)
 
     def nearest_once(self, queries: Queries, snapshot: Snapshot) -> TopK:
         """Find the neighbours that vote; computed once for a request."""
@@ -74,7 +109,7 @@ class _VotingRetriever(Retriever):
         return torch.as_tensor(look_up(votes, wanted), device=rows.device)  # type: ignore[arg-type]
 
 
-class Knn(_VotingRetriever):
+class Knn(VotingRetriever):
     """Labels of the examples with the nearest search vectors."""
 
     spec = RetrieverSpec("votes", "knn")
@@ -92,10 +127,15 @@ class Knn(_VotingRetriever):
 
     def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
         """Find the k nearest examples by search vectors."""
-        return snapshot.examples.nearest(queries.vectors, k)
+        late = self.corrections_once(queries, snapshot, k)
+        return snapshot.examples.nearest(queries.vectors, k, late)
+
+    def nearest_corrections(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
+        """Find the k nearest corrections by search vectors."""
+        return snapshot.examples.nearest_corrections(queries.vectors, k)
 
 
-class LexicalKnn(_VotingRetriever):
+class LexicalKnn(VotingRetriever):
     """Labels of the examples with the most similar terms."""
 
     spec = RetrieverSpec("votes", "lexical", also_needs=("knn",))
@@ -123,4 +163,10 @@ class LexicalKnn(_VotingRetriever):
 
     def nearest(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
         """Find the k nearest examples by the cosine of tf-idf rows."""
-        return snapshot.examples.nearest_by_terms(self.lexical.terms(queries), k)
+        late = self.corrections_once(queries, snapshot, k)
+        return snapshot.examples.nearest_by_terms(self.lexical.terms(queries), k, late)
+
+    def nearest_corrections(self, queries: Queries, snapshot: Snapshot, k: int) -> TopK:
+        """Find the k nearest corrections by the cosine of tf-idf rows."""
+        terms = self.lexical.terms(queries)
+        return snapshot.examples.nearest_corrections_by_terms(terms, k)
