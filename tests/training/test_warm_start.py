@@ -17,11 +17,14 @@ from umpteen.data.labels import LabelSet
 from umpteen.errors import ConfigError, RunError
 from umpteen.model.storage import load_model
 from umpteen.predictor import Predictor
+from umpteen.ranking.ensemble_model import EnsembleModel
+from umpteen.ranking.storage import StoredEnsemble
 from umpteen.ranking.trained_examples import digest_texts, read_digests
 from umpteen.run_folder import RunFolder
 from umpteen.store.change_store import ChangeStore
 from umpteen.store.checks import NewLabel
 from umpteen.training import warm_labels
+from umpteen.training.fit_retrievers import carried_weights
 from umpteen.training.prepare import training_splits
 from umpteen.training.run import train
 from umpteen.training.warm_labels import ALPHAS
@@ -182,6 +185,41 @@ def test_settings_are_those_of_the_other_run_with_a_shorter_schedule(today, befo
     assert own.train.epochs == 1 < first.train.epochs
     assert own.train.lr_labels == 0.5
     assert own.train.lr_encoder < first.train.lr_encoder
+
+
+def test_with_far_more_texts_the_schedule_and_the_ensemble_are_those_of_a_new_run(
+    today, tmp_path, monkeypatch
+):
+    rows = np.arange(24)
+    few = dataclasses.replace(today, splits={"train": today["train"].select(rows)})
+    small = tmp_path / "small"
+    fit(few, small, "train.epochs=2", "validation.share=0", "ensemble.enabled=auto")
+    assert umpteen.Predictor.load(small).ensemble.is_fitted
+    store = ChangeStore.open(small, few.labels)
+    added = [f"green river number {n}" for n in range(30)]
+    store.add_examples(added, [["L01"]] * len(added))
+    store.close()
+    said = StopAt(1)
+    options = {"device": "cpu", "from_run": small, "reporters": [said]}
+    with pytest.raises(KeyboardInterrupt):
+        train(few, out=tmp_path / "grown", **options)
+    grown = load_config(str(tmp_path / "grown" / "config.json"))
+    assert grown.train.epochs == load_config("unidec-frugal").train.epochs > 2
+    assert grown.encoder == load_config(str(small / "config.json")).encoder
+    assert any("54 training texts, 24 in" in line for line in said.said)
+    with pytest.raises(KeyboardInterrupt):
+        train(few, out=tmp_path / "same", changes=False, **options)
+    assert load_config(str(tmp_path / "same" / "config.json")).train.epochs == 1
+    model = EnsembleModel.load(small / "ensemble" / "ensemble.json")
+    stored = StoredEnsemble(model, dict.fromkeys(model.variants[0].retrievers), None, None, None)
+    folder = RunFolder(tmp_path / "same")
+    carried = carried_weights(folder, stored)
+    assert (
+        carried.variants[0].weights.weights.tolist() == model.variants[0].weights.weights.tolist()
+    )
+    more = dataclasses.replace(model.propensity, n_train=2 * model.n_train + 1)
+    many = dataclasses.replace(stored, model=dataclasses.replace(model, propensity=more))
+    assert carried_weights(folder, many) is None
 
 
 RATES = ("lr_encoder", "lr_heads", "lr_labels")

@@ -30,6 +30,7 @@ from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_time import LEARNING_SHARE, FitTime, readable_rows
 from umpteen.training.stage_log import StageLog, as_stage_log
+from umpteen.training.warm_settings import GROWN
 from umpteen.training.warm_start import WarmStart
 from umpteen.types import Log, TopK
 
@@ -43,14 +44,16 @@ PRIOR_TEXTS = 500
 def carried_weights(folder: RunFolder, stored: StoredEnsemble) -> EnsembleModel | None:
     """Return the weights of the run that training started from, if they were fitted and fit.
 
-    For a cross-validation models would have to be trained from nothing, as long as that run.
+    For a cross-validation models would have to be trained from nothing, as long as that run. That
+    is done where there are far more texts now: weights for a few texts do not fit many.
     """
     file = folder.origin / "ensemble.json"
     if not file.is_file():
         return None
     before, own = EnsembleModel.load(file), stored.model
     used = {name for variant in before.variants for name in variant.retrievers}
-    if not before.is_fitted or used != set(stored.retrievers):
+    grown = own.n_train > GROWN * before.n_train
+    if grown or not before.is_fitted or used != set(stored.retrievers):
         return None
     return replace(
         before, model=own.model, propensity=own.propensity, similarity_floor=own.similarity_floor

@@ -93,12 +93,13 @@ def _resolve(
     folder: RunFolder,
     data: Dataset,
     given: GivenSettings,
-    from_run: str | Path | None,
+    origin: tuple[str | Path | None, bool],
     *,
     resume: bool,
     log: Log,
 ) -> ResolvedConfig:
     """Return the settings of a run: those of its folder, or from what is given and the data."""
+    from_run, changes = origin
     if resume:
         resolved = read_resolved(folder)
         require_same_settings(folder, resolved, given)
@@ -106,7 +107,7 @@ def _resolve(
         return without_reporters(resolved)
     resolve = resolve_config
     if from_run is not None:
-        resolve = partial(resolve_warm, require_origin(from_run))
+        resolve = partial(resolve_warm, require_origin(from_run), changes=changes)
     resolved = resolve(data, given)
     log_settings(resolved.reasons, log)
     return without_reporters(resolved)
@@ -130,7 +131,7 @@ def _train(
         named = reporters_of_settings(given.preset, given.overrides, given.config, folder.path)
         reporters = [*reporters, *named]
         log.also(_log_to(named))
-    resolved = _resolve(folder, data, given, origin[0], resume=resume, log=log)
+    resolved = _resolve(folder, data, given, origin, resume=resume, log=log)
     minutes = None if resume else given.minutes  # a resumed run keeps its number of epochs
     _require_known_names(resolved.config, ranks, minutes=minutes)
     data = with_configured_propensity(data, resolved.config)

@@ -17,10 +17,14 @@ from umpteen.data.samplers import grown_cluster_size
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import read_json
 from umpteen.run_folder import RunFolder
+from umpteen.training.previous_changes import read_changes
 from umpteen.training.resolve import GivenSettings, ResolvedConfig, resolve_config
 
 EPOCHS = 0.1
 """Of the epochs of the other run, at least one."""
+GROWN = 2.0
+"""With more than so many times the texts of the other run, training is as long as from nothing: a
+short one from the weights of a few texts ranks worse."""
 RATES = ("lr_encoder", "lr_heads", "lr_labels")
 SCHEDULE = ("epochs", "max_steps", *RATES)
 FREE = (
@@ -29,26 +33,41 @@ FREE = (
 """Settings of the section model that may differ from the other run's."""
 
 
-def resolve_warm(run: RunFolder, data: Dataset, given: GivenSettings) -> ResolvedConfig:
+def resolve_warm(
+    run: RunFolder, data: Dataset, given: GivenSettings, *, changes: bool = True
+) -> ResolvedConfig:
     """Return the settings of a run that starts from another one.
 
     They are those of the other run with the user's changes and a shorter schedule. A preset, data
-    set or config that is given is used as it is. If the other run was never trained, its encoder is
-    kept and the rest is chosen as for a new run.
+    set or config that is given is used as it is. If the other run was never trained, or on far
+    fewer texts, its encoder and heads are kept and the rest is chosen as for a new run.
+
+    Args:
+        run: The other run.
+        data: The data, without the changes of the other run.
+        given: The user's settings.
+        changes: Whether labels and examples that were added to the other run are trained on.
     """
     before = from_mapping(run.read_settings(to_build=True), source=str(run.config))
     trained = bool(run.n_train())
     reasons: tuple[str, ...] = ()
-    if not given.whole and trained:
+    if changes and "train" in data:
+        own = read_changes(run, run.read_labels()[0], changes=True)
+        data = own.applied(data, before.data.text)
+    grown = trained and "train" in data and len(data["train"]) > GROWN * run.n_train()
+    if not given.whole and trained and not grown:
         config = _continued(run, before, given)
         stages = [config.train.epochs, *_stage2_epochs(config)]
         epochs = " and ".join(f"{n:,}" for n in stages)
         reasons = (f"train.epochs {epochs}: settings of {run.path} with a shorter schedule",)
         given = dataclasses.replace(given, config=config)
     elif not given.whole:
-        overrides = [*_encoder_overrides(before), *given.overrides]
-        given = dataclasses.replace(given, overrides=overrides)
+        kept = _encoder_overrides(before) + (_shape_overrides(before) if trained else [])
+        given = dataclasses.replace(given, overrides=[*kept, *given.overrides])
     found = resolve_config(data, given)
+    if grown and not given.whole:
+        texts = f"{len(data['train']):,} training texts, {run.n_train():,} in {run.path}"
+        reasons = (f"train.epochs {found.config.train.epochs}: {texts}",)
     require_same_shape(found.config, before, run, trained=trained)
     whole = dataclasses.replace(found.config, encoder=before.encoder)
     return dataclasses.replace(found, config=whole, reasons=(*reasons, *found.reasons))
@@ -184,6 +203,13 @@ def _encoder_overrides(config: RunConfig) -> list[str]:
     options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in own.pop("options").items())
     plain = [f"encoder.{key}={json.dumps(value)}" for key, value in own.items()]
     return [*plain, f"encoder.options={{{options}}}"]
+
+
+def _shape_overrides(config: RunConfig) -> list[str]:
+    """Return the settings that the weights of heads and labels fit, as strings."""
+    model = {key: value for key, value in to_json(config)["model"].items() if key not in FREE}
+    plain = [f"model.{key}={json.dumps(value)}" for key, value in model.items()]
+    return [*plain, *(f"data.{k}={getattr(config.data, k)}" for k in ("max_tokens", "chunks"))]
 
 
 def _stage2_epochs(config: RunConfig) -> list[int]:
