@@ -5,8 +5,10 @@ import json
 import math
 
 import pytest
+import torch
 from small_runs import SETTINGS, StopAt, fit, outcome
 
+from umpteen.compute.threads import cpu_threads
 from umpteen.config.loading import load_config
 from umpteen.errors import ConfigError
 from umpteen.training import throughput
@@ -37,6 +39,22 @@ def test_the_time_of_the_ensemble_is_estimated_for_few_texts(monkeypatch, tiny_d
     assert throughput.ensemble_seconds(alone, config) == math.inf
     monkeypatch.setattr(throughput, "MANY_TEXTS", len(data["train"]) - 1)
     assert throughput.ensemble_seconds(data, config) == math.inf
+
+
+def test_parts_are_measured_with_the_threads_of_the_run(monkeypatch, tiny_data, tmp_path):
+    used = {}
+    for name in ("build_refresher", "_steps"):
+        own = getattr(throughput, name)
+
+        def spy(*given, own=own, name=name):
+            used[name] = torch.get_num_threads()
+            return own(*given)
+
+        monkeypatch.setattr(throughput, name, spy)
+    config = resolve_open_settings(load_config(overrides=SETTINGS))
+    with cpu_threads(2):
+        measure_throughput(tiny_data, config, device="cpu", cache=tmp_path)
+    assert used == {"build_refresher": 2, "_steps": 1}
 
 
 def test_a_trial_on_some_texts_stands_for_all(monkeypatch, tiny_data, tmp_path):

@@ -104,9 +104,11 @@ def measure_throughput(
     available = torch.get_num_threads()
     frugal = max(1, available // 2) if config.encoder.is_frugal else available
     what = f"Measuring the time of a step on {len(sampled.queries):,} texts"
-    with log.stage(what), cpu_threads(config.train.threads or frugal):
-        refresh = _sampled_refresh(config, sampled, model, precision, n_texts, loop)
-        step, steps, first_refresh = _steps(loop, place, min(MAX_SECONDS, seconds))
+    with log.stage(what):
+        with cpu_threads(config.train.threads or available):  # as many as in the run
+            refresh = _sampled_refresh(config, sampled, model, precision, n_texts, loop)
+        with cpu_threads(config.train.threads or frugal):
+            step, steps, first_refresh = _steps(loop, place, min(MAX_SECONDS, seconds))
     scale = n_texts / len(sampled.queries)
     refresh_seconds = first_refresh * scale if refresh is None else refresh.seconds
     validation = 0.0
