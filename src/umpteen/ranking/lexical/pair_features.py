@@ -22,7 +22,7 @@ BLOCK_PAIRS = 1 << 18
 MAX_BLOCKS = 64
 
 
-class Block(NamedTuple):
+class PairBlock(NamedTuple):
     """The pairs of some labels, and the weights of these labels."""
 
     pairs: slice
@@ -45,7 +45,7 @@ class PairFeatures:
     starts: torch.Tensor
     """(P + 1,) where each pair begins."""
     n_weights: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[PairBlock, ...]
     """In order; one on a device. A label's pairs and weights are in one block."""
     _matrices: list[sp.csr_matrix] = field(default_factory=list)
 
@@ -54,12 +54,12 @@ class PairFeatures:
         """Whether scipy multiplies."""
         return self.values.device.type == "cpu"
 
-    def _host(self) -> list[tuple[Block, sp.csr_matrix]]:
+    def _host(self) -> list[tuple[PairBlock, sp.csr_matrix]]:
         if not self._matrices:
             self._matrices.extend(map(self._matrix, self.blocks))
         return list(zip(self.blocks, self._matrices, strict=True))
 
-    def _matrix(self, block: Block) -> sp.csr_matrix:
+    def _matrix(self, block: PairBlock) -> sp.csr_matrix:
         starts = self.starts[block.pairs.start : block.pairs.stop + 1].numpy()
         own = slice(int(starts[0]), int(starts[-1]))
         parts = (self.values[own].numpy(), self.positions[own].numpy(), starts - starts[0])
@@ -73,7 +73,7 @@ class PairFeatures:
         given = weights.numpy()
         scores = np.zeros(len(self.starts) - 1, given.dtype)
 
-        def multiply(one: tuple[Block, sp.csr_matrix]) -> None:
+        def multiply(one: tuple[PairBlock, sp.csr_matrix]) -> None:
             block, matrix = one
             scores[block.pairs] = matrix @ given[block.weights]
 
@@ -88,7 +88,7 @@ class PairFeatures:
         given = slopes.numpy()
         sums = np.zeros(self.n_weights, given.dtype)
 
-        def multiply(one: tuple[Block, sp.csr_matrix]) -> None:
+        def multiply(one: tuple[PairBlock, sp.csr_matrix]) -> None:
             block, matrix = one
             sums[block.weights] = matrix.T @ given[block.pairs]
 
@@ -177,7 +177,7 @@ def pair_features(
 
 def _blocks(
     labels: NDArray[np.int64], weights: sp.csr_matrix, max_blocks: int
-) -> tuple[Block, ...]:
+) -> tuple[PairBlock, ...]:
     """Cut pairs, sorted by label, into blocks of about even size between two labels."""
     n, n_labels = len(labels), weights.shape[0]
     n_blocks = max(1, min(max_blocks, n // BLOCK_PAIRS))
@@ -186,7 +186,7 @@ def _blocks(
     pairs = np.searchsorted(labels, bounds).tolist()
     places = weights.indptr[bounds].tolist()
     return tuple(
-        Block(slice(*own), slice(*held))
+        PairBlock(slice(*own), slice(*held))
         for own, held in zip(pairwise(pairs), pairwise(places), strict=True)
     )
 
