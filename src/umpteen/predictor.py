@@ -395,5 +395,6 @@ class Predictor(ChangeableRun):
         )
         # Vectors that were scaled for the search are encoded again.
         encode = None if self.model.normalize else self.encoder.vectors
-        fit = None if self._ranker is None else fit_with(self._ranker, encode)
+        place = None if cache is None else (cache.folder, key)
+        fit = None if self._ranker is None else fit_with(self._ranker, encode, place)
         return SnapshotSource(snapshot, encoded, store=self.store, fit=fit)

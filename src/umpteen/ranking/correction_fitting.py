@@ -24,6 +24,7 @@ from umpteen.ranking.corrections import (
     FIRST_FIT,
     N_FEATURES,
     CorrectionWeights,
+    correction_counts,
     count_features,
     fitted_rows,
 )
@@ -76,7 +77,8 @@ def fit_corrections(
     Returns:
         The weights; None where corrections add nothing.
     """
-    counts, variant = _counts(snapshot, n), ranker.model.variants[0]
+    counts = correction_counts(snapshot.examples.stored, n, snapshot.n_labels)
+    variant = ranker.model.variants[0]
     scorers = (*variant.weights.scorers, FREQUENCY)
     data = _left_out(ranker, snapshot, n, Queries(texts, vectors), counts)
     right, wrong = data.positive & data.found.valid, ~data.positive & data.found.valid
@@ -113,12 +115,6 @@ def _fit(inputs: Tensor, right: Tensor, wrong: Tensor, center: NDArray[np.float6
     lower = [0.0] * len(center)
     found = minimize_convex(loss, center * size, name="weights of corrections", lower=lower)
     return replace(found, x=found.x / size)
-
-
-def _counts(snapshot: Snapshot, n: int) -> NDArray[np.int64]:
-    """(labels,) corrections of each label among the first n."""
-    rows = snapshot.examples.stored.label_rows(0, n)[1]
-    return np.bincount(rows, minlength=snapshot.n_labels)[: snapshot.n_labels]
 
 
 def _left_out(

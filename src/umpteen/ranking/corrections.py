@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.ranking.variants import Variant
+from umpteen.store.state import StoredExamples
 
 N_VOTES = 2
 """The first weights are those of votes by vectors and by terms; ``count_features`` follow."""
@@ -75,6 +76,12 @@ def count_features(counts: NDArray[Any], unseen: NDArray[Any]) -> NDArray[np.flo
     counts, unseen = np.broadcast_arrays(counts, unseen)
     logs = np.log1p(counts)
     return np.stack([logs, logs * unseen, (counts > 0) * unseen], axis=-1).astype(np.float64)
+
+
+def correction_counts(stored: StoredExamples, n: int, n_labels: int) -> NDArray[np.int64]:
+    """(n_labels,) corrections of each label among the first n."""
+    rows = stored.label_rows(0, n)[1]
+    return np.bincount(rows, minlength=n_labels)[:n_labels]
 
 
 def fit_size(n: int) -> int:

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from umpteen.data.labels import LabelSet
 from umpteen.errors import LabelMismatch
 from umpteen.index.base import VectorSearch
 from umpteen.index.growing import GrowingIndex
+from umpteen.ranking.correction_cache import CorrectionCache
 from umpteen.ranking.corrections import CorrectionWeights, fit_size, fitted_rows
 from umpteen.ranking.encoded_changes import EncodedChanges, padded
 from umpteen.ranking.examples import Examples
@@ -166,24 +168,35 @@ class SnapshotSource:
 
 
 def fit_with(
-    ranker: EnsembleRanker, encode: Callable[[list[str]], torch.Tensor] | None
+    ranker: EnsembleRanker,
+    encode: Callable[[list[str]], torch.Tensor] | None,
+    place: tuple[Path, str] | None = None,
 ) -> FitCorrections | None:
     """Return what fits the weights of corrections; None for an ensemble without votes.
 
     Args:
         ranker: Of the ensemble.
         encode: From texts to search vectors; None where the stored vectors are these.
+        place: Where weights are kept between starts, and what identifies the model.
     """
-    if "knn" not in ranker.model.variants[0].retrievers:
+    variant = ranker.model.variants[0]
+    if "knn" not in variant.retrievers:
         return None
+    cache = None if place is None else CorrectionCache(*place, variant)
 
     def fit(snapshot: Snapshot, n: int, texts: list[str]) -> CorrectionWeights | None:
+        kept = None if cache is None else cache.load(snapshot, n)
+        if kept is not None:
+            return kept[0]
         # Solvers are imported when there are enough corrections.
         from umpteen.ranking.correction_fitting import fit_corrections
 
         stored = snapshot.examples.vectors.vectors[fitted_rows(n)[0] : n]
         vectors = stored if encode is None else encode(texts)
-        return fit_corrections(ranker, snapshot, n, texts, vectors)
+        found = fit_corrections(ranker, snapshot, n, texts, vectors)
+        if cache is not None:
+            cache.save(snapshot, n, found)
+        return found
 
     return fit
 
