@@ -17,7 +17,7 @@ RUN/index/HEAD/       a search index, where one was built
 RUN/ensemble/         examples, retrievers and weights of the ensemble, where it was fitted
 RUN/changes.sqlite    labels added and retired and examples added since training (umpteen.store)
 RUN/changes.revision  number of changes granted, to notice a store that is lost or older
-RUN/cache/            vectors of added labels and examples, weights of corrections; can be deleted at any time
+RUN/cache/            vectors and weights of changes; can be deleted at any time
 """
 
 from __future__ import annotations
