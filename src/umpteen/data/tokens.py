@@ -295,7 +295,7 @@ def _encode(part: list[str], prepared: Tokenizer, find_length: FindLength) -> _E
 
 
 def _encode_beginnings(part: list[str], prepared: Tokenizer, find_length: FindLength) -> list[Any]:
-    """Tokenize the beginnings of long texts, and all of a text whose beginning is not enough."""
+    """Tokenize the first part of long texts, and all of a text whose first part is not enough."""
     longest = max(map(len, part), default=0)
     if longest < 2 * MIN_CHARACTERS:
         return list(prepared.encode_batch_fast(part))

@@ -110,7 +110,7 @@ def shortened(
     """Return the settings of a shorter schedule, each unless it is given.
 
     Rates are multiplied by the square root of the share of the epochs. This lies between all of
-    them, which undo what the weights have settled to, and the share itself, where a linear fall to
+    them, which undo what the weights have learned, and the share itself, where a linear fall to
     zero would be when that share of the epochs is left: too small for new texts and labels.
 
     Args:
