@@ -5,7 +5,7 @@ import tomllib
 
 import numpy as np
 import pytest
-from papers_settings import PAPERS
+from papers_settings import PAPERS, QUERY2BID, RETRIEVERS
 
 import umpteen
 from umpteen.config.checks import get
@@ -55,6 +55,13 @@ def test_settings_are_the_papers(dataset, preset):
     for key, value in PAPERS[dataset, preset].items():
         told = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
         assert get(config, key) == told, key
+
+
+@pytest.mark.parametrize(("preset", "told"), [*RETRIEVERS.items(), ("query2bid", QUERY2BID)])
+def test_presets_of_other_data_are_their_codes(preset, told):
+    config = load_config(preset)
+    for key, value in told.items():
+        assert get(config, key) == value, key
 
 
 def test_the_second_stage_of_ngame_is_its_configuration():
