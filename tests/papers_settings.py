@@ -272,6 +272,36 @@ QUERY2BID = {
     "train.lr_encoder": UNIDEC["train.lr_encoder"],  # as for public data
     "train.lr_heads": UNIDEC["train.lr_heads"],
 }
+# [RC]: the commands that start from NGAME's encoder, whose folders have label texts as rows too.
+AFTER_NGAME = {
+    "lf-amazontitles-131k": (294_805 + 131_073, 1600, TITLES, 0.85, 512, 1e-5, 0.05, 5000),
+    "lf-amazontitles-1.3m": (2_248_619 + 1_305_265, 1600, TITLES, 0.7, 1024, 1e-6, 0.01, 15_000),
+    "lf-amazon-131k": (294_805 + 131_073, 350, LONG, 0.85, 512, 1e-5, 0.05, 5000),
+}
+for _dataset, (
+    _rows,
+    _first,
+    _doubles,
+    _dropout,
+    _size,
+    _rate,
+    _labels,
+    _steps,
+) in AFTER_NGAME.items():
+    PAPERS[_dataset, "ngame-renee"] = ngame(_rows, _first, _doubles) | {
+        "augment.method": "self",
+        "model.classifier_dropout": _dropout,
+        "stage2.batches.size": _size,
+        "stage2.train.epochs": 100,
+        "stage2.train.lr_encoder": _rate,
+        "stage2.train.lr_labels": _labels,
+        "stage2.train.label_weight_decay": 1e-4,
+        "stage2.train.warmup": _rounded(_steps / (_rows / _size * 100)),
+        "stage2.train.weight_decay": 0.01,
+        "stage2.train.label_optimizer": "sgd",
+        "stage2.train.schedule": "cosine",
+        "stage2.model.label_init": "random",
+    }
 # Top-k runs and NGAME's encoder alone have the numbers of their neighbours.
 for (_dataset, _preset), _values in list(PAPERS.items()):
     if _preset == "dexml":
