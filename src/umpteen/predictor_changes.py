@@ -206,4 +206,4 @@ class ChangeableRun:
         folder = hub.download(name, **options)
         predictor = cls.load(folder, device=device)
         predictor.downloaded = folder != Path(name)
-        return predictor  # type: ignore[no-any-return]
+        return predictor
