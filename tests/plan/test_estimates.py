@@ -4,12 +4,14 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from umpteen.errors import ConfigError
 from umpteen.plan import MACHINES, Job, estimate, exchange, find_encoder, find_machine, formulas
 from umpteen.plan.encoders import ENCODER_SHAPES
 from umpteen.plan.estimate import ALWAYS, BETWEEN_STEPS, IN_A_STEP, peak_bytes
+from umpteen.plan.from_data import heaps_law
 from umpteen.plan.machines import GIB
 
 H200 = MACHINES["h200"]
@@ -191,6 +193,41 @@ def test_devices_that_exchange_more_or_over_slower_links_take_longer():
     assert estimate(BASE, slow).seconds == estimate(BASE, H200).seconds
     many = dataclasses.replace(two, labels=100_000_000)
     assert exchange.refresh_bytes(many) < 4 * many.labels * many.dim  # no label vector travels
+
+
+@pytest.mark.parametrize(("words", "exponent"), [(200, 0.3), (3_000, 0.5), (30_000, 0.9)])
+def test_the_law_of_a_data_set_counts_the_different_words_of_its_texts(words, exponent):
+    rng = np.random.default_rng(0)
+
+    def text(length):
+        drawn = (words * rng.random(length) ** (1 / exponent)).astype(int)
+        return " ".join(f"W{n}" for n in drawn)
+
+    texts, names = [text(31) for _ in range(1_501)], [text(4) for _ in range(703)]
+    factor, power = heaps_law(texts, names, max_tokens=24)
+    for n_texts in (23, 71, 203):
+        some = rng.choice(texts, n_texts).tolist(), rng.choice(names, 4 * n_texts).tolist()
+        read = [text.split()[:24] for text in [*some[0], *some[1]]]
+        counted = len({word.lower() for own in read for word in own})
+        n_words = sum(map(len, read))
+        assert factor * n_words**power == pytest.approx(counted, rel=0.25)
+
+
+def test_few_texts_have_a_law_too():
+    assert heaps_law(["a red apple"], ["apple"], max_tokens=8)[0] > 0
+    factor, power = heaps_law([""], ["", ""], max_tokens=8)
+    assert 0 <= factor <= 1 and 0 <= power <= 1
+
+
+def test_a_sum_of_a_frugal_gradient_grows_with_the_different_words():
+    few = dataclasses.replace(JOBS["frugal"], gpus=2, vocabulary=(10.0, 0.4))
+    many = dataclasses.replace(few, vocabulary=(1.4, 0.94))
+    assert exchange.step_bytes(few) < exchange.step_bytes(many)
+    apart = dataclasses.replace(many, clustered=False)
+    assert exchange.gradient_bytes(many) < exchange.gradient_bytes(apart)
+    other = dataclasses.replace(few, encoder=ENCODER_SHAPES["minilm"])
+    known = dataclasses.replace(other, vocabulary=many.vocabulary)
+    assert exchange.step_bytes(other) == exchange.step_bytes(known)  # its gradients are dense
 
 
 def test_a_refresh_takes_at_least_its_products_and_more_with_more_to_mine():
