@@ -45,7 +45,7 @@ def workers_peak() -> float:
     found = [0.0]
     for each in psutil.Process().children(recursive=True):
         status = Path(f"/proc/{each.pid}/status")
-        if status.exists() and "MapWorker" in " ".join(each.cmdline()):
+        if status.exists() and "PartPredictor" in " ".join(each.cmdline()):
             lines = status.read_text().splitlines()
             found += [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")]
     return max(found)
