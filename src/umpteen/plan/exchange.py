@@ -11,8 +11,6 @@ from umpteen.plan import formulas
 from umpteen.plan.job import Job
 from umpteen.plan.machines import Machine
 
-CLUSTERED_SHARE = 0.85
-"""Of the different tokens of random texts, what a rank's share of a clustered batch holds, about."""
 SUMMARY = 2
 """Numbers that an objective keeps of a block's scores for each query: a maximum and a sum."""
 PLACES = 100
@@ -57,8 +55,7 @@ def gradient_bytes(job: Job) -> float:
     factor, power = job.vocabulary
     labels = formulas.pool_labels(job) * job.dual * (job.label_tokens or job.tokens)
     tokens = (job.batch * job.tokens + labels) / job.gpus
-    share = CLUSTERED_SHARE if job.clustered else 1.0
-    rows = job.gpus * min(tokens, shape.vocabulary, share * factor * tokens**power)
+    rows = job.gpus * min(tokens, shape.vocabulary, factor * tokens**power)
     return ring(job, 4.0 * dense + rows * (4.0 * shape.hidden + 8))
 
 
