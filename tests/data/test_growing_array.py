@@ -140,8 +140,8 @@ def write_labels(folder, n):
     ]
     names = [f"label {i * i % n}" if i % 5 == 0 else f"l{i * i % n}" for i in range(n)]
     rows = [{"text": f"t {i}", "labels": names[i : i + 1 + i % 3]} for i in range(n)]
-    for name, records in (("labels", lines), ("train", rows)):
-        text = "".join(f"{json.dumps(record)}\n" for record in records)
+    for name, given in (("labels", lines), ("train", rows)):
+        text = "".join(f"{json.dumps(record)}\n" for record in given)
         (folder / f"{name}.jsonl").write_text(text)
     return folder
 

@@ -139,8 +139,10 @@ class StringRows(Mapping[str, int]):
         order = np.argsort(keys)  # neighbours read the same pages
         places = np.empty(len(keys), np.int64)
         places[order] = np.searchsorted(self._hashes, keys[order])
+        if not len(self._hashes):
+            return {}
         places = np.minimum(places, len(self._hashes) - 1)
-        met = np.flatnonzero(self._hashes[places] == keys) if len(self._hashes) else []
+        met = np.flatnonzero(self._hashes[places] == keys)
         found: dict[str, int] = {}
         for number, row in zip(met, self._rows[places[met]].tolist(), strict=True):
             string = wanted[number]
