@@ -19,6 +19,7 @@ from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, RetrieverSpec
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
+from umpteen.training.warm_start import WarmStart
 
 TEXTS = [
     "about red apple quite",
@@ -41,8 +42,12 @@ def refit(run, data):
 
 @pytest.fixture(scope="module")
 def all_run(tiny_run, tiny_data, tmp_path_factory):
-    """A run that has every retriever, one-vs-rest too."""
-    run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("retrievers") / "run")
+    """A run that has every retriever: one-vs-rest too, and the names of a run to start from."""
+    place = tmp_path_factory.mktemp("retrievers")
+    run = shutil.copytree(tiny_run, place / "run")
+    umpteen.start(tiny_data.labels, out=place / "start", device="cpu")
+    start = RunFolder(place / "start")
+    WarmStart.begin(RunFolder(run), start, tiny_data, changes=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneVsRestConfig, "suits", lambda *given: True)
         refit(run, tiny_data)
@@ -299,3 +304,33 @@ def test_a_retriever_is_added_with_one_class_and_one_row(
     monkeypatch.delitem(RETRIEVERS.own, "first_letter")
     with pytest.raises(RunError, match="[Ff]it the ensemble again"):
         umpteen.Predictor.load(run, device="cpu")
+
+
+# -- label names as they were scored before training ----------------------------------------------
+
+
+def test_names_are_scored_by_the_cosines_of_the_run_that_training_started_from(
+    model, all_run, snapshots
+):
+    start = umpteen.Predictor.load(all_run.parent / "start", device="cpu")
+    texts = ["red apple", "purple lantern", "old river", "zzz qqq"]
+    names = model._ranker.retrievers["names"]
+    for snapshot in snapshots.values():
+        # In float64, one pair at a time; a label that was added is encoded as a text.
+        late = list(snapshot.labels.titles[snapshot.n_trained :])
+        labels = [*start.label_vectors.numpy(), *(start.vectors([t]).numpy()[0] for t in late)]
+        wanted = [
+            [float(np.dot(a.astype(np.float64), b.astype(np.float64))) for b in labels]
+            for a in start.vectors(texts).numpy()
+        ]
+        found = every_score(names, asked(model, texts), snapshot)
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_names_of_a_smaller_snapshot_after_a_larger_one(all_run, snapshots, model):
+    fresh = umpteen.Predictor.load(all_run, device="cpu")._ranker.retrievers["names"]
+    trained, changed = snapshots["trained"], snapshots["changed"]
+    first = every_score(fresh, asked(model), changed)
+    shorter = every_score(fresh, asked(model), trained)
+    torch.testing.assert_close(shorter, first[:, : trained.n_labels], atol=1e-6, rtol=0)
+    assert torch.equal(every_score(fresh, asked(model), changed), first)

@@ -13,6 +13,7 @@ RETRIEVERS = Registry(
         "lexical_ranker": "umpteen.ranking.retrievers.lexical:LexicalRetriever",
         "one_vs_rest": "umpteen.ranking.retrievers.lexical:OneVsRestRetriever",
         "lexical_knn": "umpteen.ranking.retrievers.knn:LexicalKnn",
+        "names": "umpteen.ranking.retrievers.names:Names",
     },
 )
 """In this order they are fitted, loaded and laid out in the features of the ensemble."""
