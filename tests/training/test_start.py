@@ -125,13 +125,16 @@ def test_one_label_and_any_encoder(tiny_bert):
     assert model.predict("an apple", k=3).ids == [["fruit"]]
 
 
-def test_what_is_in_the_way(run, tiny_bert):
-    with pytest.raises(RunError, match="not empty"):
+def test_what_is_in_the_way(run, tiny_bert, tmp_path):
+    with pytest.raises(RunError, match="not empty; name a new folder"):  # it cannot be resumed
         start(NAMES, out=run, device="cpu")
+    with pytest.raises(DataError, match="is a folder; give a file"):
+        start(NAMES, str(tmp_path), device="cpu")
     with pytest.raises(DataError, match="does not exist"):
         start(NAMES, "no-such-file.txt", device="cpu")
     with pytest.raises(DataError, match="unlabelled texts"):
-        start(NAMES, self_training=True, encoder=str(tiny_bert), device="cpu")
+        start(NAMES, out=tmp_path / "new", self_training=True, encoder=str(tiny_bert), device="cpu")
+    assert not (tmp_path / "new").exists()  # nothing is left behind
 
 
 def test_it_turns_into_a_trained_run(tiny_bert, tmp_path):

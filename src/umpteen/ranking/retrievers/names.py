@@ -7,7 +7,6 @@ trained from it keeps them as one more scorer.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.data.labels import LabelSet, join_texts
+from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import prepare
 from umpteen.index.growing import GrowingIndex
 from umpteen.model.model import place_model
@@ -24,6 +23,7 @@ from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RetrieverSpec
+from umpteen.ranking.retrievers.added_names import AddedNames
 from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
 from umpteen.ranking.snapshot import Snapshot
 
@@ -46,10 +46,11 @@ class Names(Retriever):
         self.encoder = encoder
         width = slice(0, vectors.shape[1])
         self.label_vectors = LabelVectors(vectors, {HEAD: width}, encoder.device)
-        self._lock = threading.Lock()
-        self._added: tuple[LabelSet | None, list[str], GrowingIndex] = (
-            None, [], GrowingIndex(vectors.shape[1], encoder.device),
-        )  # fmt: skip
+        nothing = GrowingIndex(vectors.shape[1], encoder.device)
+        which = encoder.text_config.text
+        self._added = AddedNames(
+            which, nothing, lambda index, names: index.extended(encoder.vectors(names))
+        )
 
     @classmethod
     def of_model(
@@ -95,14 +96,14 @@ class Names(Retriever):
     def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
         """Propose the k labels with the nearest names."""
         top = self.label_vectors.search(
-            HEAD, self._vectors(queries), min(k, snapshot.n_labels), self._late(snapshot)
+            HEAD, self._vectors(queries), min(k, snapshot.n_labels), self._added.of(snapshot)
         )
         return torch.from_numpy(top.rows).to(queries.device)
 
     def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
         """Cosines of texts and names."""
         found = self.label_vectors.pair_scores(
-            self._vectors(queries), rows, self._late(snapshot), (HEAD,)
+            self._vectors(queries), rows, self._added.of(snapshot), (HEAD,)
         )
         return found[HEAD].to(queries.device)
 
@@ -110,31 +111,9 @@ class Names(Retriever):
         """(B, D) of the texts."""
         return queries.once("vectors before training", lambda: self.encoder.vectors(queries.texts))
 
-    def _late(self, snapshot: Snapshot) -> GrowingIndex:
-        """Return the vectors of labels that were added after training, each encoded once."""
-        labels, n = snapshot.labels, snapshot.n_trained
-        of, _, index = self._added
-        if of is labels or len(labels) == n:
-            return index if of is labels else GrowingIndex(index.width, index.device)
-        with self._lock:
-            _, before, index = self._added
-            texts = _texts_behind(labels, n, self.encoder.text_config.text)
-            if texts[: len(before)] != before:  # an older snapshot, or another store
-                before, index = [], GrowingIndex(index.width, index.device)
-            if len(texts) > len(before):
-                index = index.extended(self.encoder.vectors(texts[len(before) :]))
-            self._added = (labels, texts, index)
-            return index
-
 
 def _read(place: Path, device: torch.device) -> tuple[TextEncoder, NDArray[np.float32]]:
     model, tokenizer, config = load_model(place, mapped=True)
     vectors = np.asarray(load_vectors(place, model))
     tokenizer = prepare(tokenizer, config.max_tokens, owned=True)
     return TextEncoder(place_model(model, device, labels_on_host=True), tokenizer, config), vectors
-
-
-def _texts_behind(labels: LabelSet, n: int, which: str) -> list[str]:
-    """Return what an encoder reads of the labels from row n on."""
-    contents = None if labels.contents is None else labels.contents[n:]
-    return join_texts(labels.titles[n:], contents, which)
