@@ -62,7 +62,7 @@ class Teacher:
             scores = list(self.score(pairs))
         except UmpteenError:
             raise
-        except Exception as error:  # of somebody else's code
+        except Exception as error:  # in the code of a user
             raise TeacherError(
                 f"{self.name} failed: {type(error).__name__}: {error}; it is called with a list of "
                 "pairs (text, label) and must return a score from 0 to 1 for each"
