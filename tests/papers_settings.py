@@ -108,8 +108,9 @@ def sampled(size, negatives, rate, **others):
     own = {"batches.size": size, "train.lr_encoder": rate}
     pool = {"pool.scope": "batch", "pool.positives": 1, "pool.negatives": negatives}
     pool["pool.shortlist_size"] = 100  # [DC]: hard_neg_topk
-    # [DC]: in-batch labels alone until the fifth epoch, then mined anew every five.
-    refresh = {"batches.first_refresh": 5, "batches.refresh_epochs": 5}
+    # [DC]: hard_neg_start 5 and eval_interval 5, epochs from 0. Labels are mined at the end of the
+    # epochs 5, 10, ... and drawn from the next epoch on; ours are mined before an epoch.
+    refresh = {"batches.first_refresh": 5 + 1, "batches.refresh_epochs": 5}
     return DEXML | own | pool | refresh | others
 
 
@@ -230,6 +231,77 @@ PAPERS = {
     ),
     ("lf-amazon-131k", "renee"): renee(294_805 + 131_073, 32, 0.75, 1e-4, 0.05),
 }
+RETRIEVERS = {
+    # DPR: section 5 of the paper and its conf/train/biencoder_nq.yaml (16 questions on each of 8
+    # GPUs, 1,237 steps of warm-up in 40 epochs of 58,880 questions); nothing on the pooled vector.
+    "dpr": {
+        "batches.size": 16 * 8,
+        "train.epochs": 40,
+        "train.lr_encoder": 2e-5,
+        "train.weight_decay": 0.0,
+        "train.clip_norm": 2.0,
+        "train.warmup": _rounded(1237 / (58_880 / 128 * 40)),
+        "pool.negatives": 0,
+    },
+    # ANCE: its commands/run_train.sh (8 queries on each of 4 GPUs, two steps accumulated, the 200
+    # nearest) and the defaults of its drivers/run_ann.py.
+    "ance": {
+        "batches.size": 8 * 4 * 2,
+        "train.weight_decay": 0.0,
+        "train.clip_norm": 1.0,
+        "pool.negatives": 1,
+        "pool.shortlist_size": 200,
+    },
+}
+for _preset in RETRIEVERS:
+    RETRIEVERS[_preset] |= {
+        "loss.dual": "softmax",
+        "loss.reduction": "pol",
+        "model.projection": "none",
+        "model.dropout": 0.0,
+        "train.schedule": "linear",
+        "pool.positives": 1,
+    }
+# [T] section 2.4.4: the search engine's data.
+QUERY2BID = {
+    "model.dim": 64,
+    "data.max_tokens": 12,
+    "batches.size": 2048 * 8,
+    "loss.dual": "decoupled_softmax",
+    "model.heads": ("dual",),
+    "train.lr_encoder": UNIDEC["train.lr_encoder"],  # as for public data
+    "train.lr_heads": UNIDEC["train.lr_heads"],
+}
+# [RC]: the commands that start from NGAME's encoder, whose folders have label texts as rows too.
+AFTER_NGAME = {
+    "lf-amazontitles-131k": (294_805 + 131_073, 1600, TITLES, 0.85, 512, 1e-5, 0.05, 5000),
+    "lf-amazontitles-1.3m": (2_248_619 + 1_305_265, 1600, TITLES, 0.7, 1024, 1e-6, 0.01, 15_000),
+    "lf-amazon-131k": (294_805 + 131_073, 350, LONG, 0.85, 512, 1e-5, 0.05, 5000),
+}
+for _dataset, (
+    _rows,
+    _first,
+    _doubles,
+    _dropout,
+    _size,
+    _rate,
+    _labels,
+    _steps,
+) in AFTER_NGAME.items():
+    PAPERS[_dataset, "ngame-renee"] = ngame(_rows, _first, _doubles) | {
+        "augment.method": "self",
+        "model.classifier_dropout": _dropout,
+        "stage2.batches.size": _size,
+        "stage2.train.epochs": 100,
+        "stage2.train.lr_encoder": _rate,
+        "stage2.train.lr_labels": _labels,
+        "stage2.train.label_weight_decay": 1e-4,
+        "stage2.train.warmup": _rounded(_steps / (_rows / _size * 100)),
+        "stage2.train.weight_decay": 0.01,
+        "stage2.train.label_optimizer": "sgd",
+        "stage2.train.schedule": "cosine",
+        "stage2.model.label_init": "random",
+    }
 # Top-k runs and NGAME's encoder alone have the numbers of their neighbours.
 for (_dataset, _preset), _values in list(PAPERS.items()):
     if _preset == "dexml":

@@ -63,7 +63,7 @@ def cosine(model: umpteen.Predictor, rows: Split, which: str) -> dict[str, float
     scores = unit(model.encoder.encoded(rows.texts(which)), dim=1) @ names.T
     if len(rows.filters):
         scores[tuple(torch.from_numpy(rows.filters).T)] = -torch.inf
-    best = scores.argmax(dim=1).numpy().copy()
+    best = scores.argmax(dim=1).cpu().numpy().copy()
     right = np.asarray(rows.filtered_targets()[np.arange(len(best)), best]).ravel() > 0
     return {"P@1": 100.0 * float(right.mean())}
 

@@ -50,8 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_out(parser)
 
 
-def judged(run: RunToRerank, data, stored) -> tuple[dict[str, float], np.ndarray]:
-    """Metrics of the ensemble on the test split, and (N, 5) which first labels are right."""
+def judged(run: RunToRerank, data, stored) -> tuple[dict[str, float], np.ndarray, np.ndarray]:
+    """Metrics of the ensemble on the test split.
+
+    And (N, 5) which first labels are right, and (N, PLACES) the label rows of each text.
+    """
     predictor, test = run.predictor, data["test"]
     predictor.use_ensemble(stored)
     texts = list(test.texts(predictor.text_config.text))
@@ -64,7 +67,7 @@ def judged(run: RunToRerank, data, stored) -> tuple[dict[str, float], np.ndarray
     truth = test.filtered_targets()
     about = {"label_counts": data.label_counts, "n_train": len(data["train"])}
     report = score(found, test, **about, propensity=predictor.propensity or data.propensity,
-                   metrics=VARIANT_METRICS)  # fmt: skip
+                   metrics=(*VARIANT_METRICS, "RP@5", "nDCG@5"))  # fmt: skip
     sets = set_metrics(found, truth, stored.model.variants[0].calibration, data.label_counts)
     first = found.rows[:, :5]
     hits = np.asarray(truth[np.arange(len(first))[:, None], np.maximum(first, 0)].todense()) > 0
@@ -74,7 +77,7 @@ def judged(run: RunToRerank, data, stored) -> tuple[dict[str, float], np.ndarray
         "micro-F1": sets["auto"]["micro_f1"],
         "ms a text": each,
     }
-    return metrics, hits & (first >= 0)
+    return metrics, hits & (first >= 0), found.rows.astype(np.int32)
 
 
 def main(given: argparse.Namespace) -> None:

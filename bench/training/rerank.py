@@ -8,11 +8,11 @@ Every data set and seed is a process of its own, ``--jobs`` at once on one devic
 with its ensemble and a re-ranking stage on it: a cross-encoder, or without an ENCODER the default
 run with a stage that reads features. Validation decides about the stage; then the test split is
 read once, with and without it. A row is printed and a JSON file is written to FOLDER as each ends,
-with which labels of each text were right (.npz); DATA.md there has means over seeds with paired
-differences: the mean difference of a text and twice its standard error. ``--seconds`` is for all of
-it: processes that have not ended by then are stopped, and no further one is started. With
-``--peer`` a sentence-transformers bi-encoder and cross-encoder with the same encoder are trained
-too, each for as long as ours took (``bench/peers/bi_and_cross.py``).
+with the first labels of each text and which of five were right (.npz); DATA.md there has means over
+seeds with paired differences: the mean difference of a text and twice its standard error.
+``--seconds`` is for all of it: processes that have not ended by then are stopped, and no further
+one is started. With ``--peer`` a sentence-transformers bi-encoder and cross-encoder with the same
+encoder are trained too, each for as long as ours took (``bench/peers/bi_and_cross.py``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from bench.common.tables import Table, cell
 from bench.common.training_runs import scratch_folder
 from bench.training.studies import shared_gpu
 
-METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5", "ECE", "micro-F1")
+METRICS = (
+    *("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"),
+    *("RP@5", "nDCG@5", "ECE", "micro-F1"),
+)
 COLUMNS = ("data", "seed", "texts", "ranked by", *METRICS, "ms a text")
 PAIRED = (1, 3, 5)
 
@@ -195,7 +198,7 @@ def measure(result: dict[str, Any], run: Any, data: Any, outcome: Any) -> dict[s
         result["rows"].append({"texts": "validation", "ranked by": kind, **variant.validation})
     hits = {}
     for kind, (_, stored) in kinds.items():
-        metrics, hits[kind] = judged(run, data, stored)
+        metrics, hits[kind], hits[f"{kind}-rows"] = judged(run, data, stored)
         result["rows"].append({"texts": "test", "ranked by": kind, **metrics})
     gaps = 100.0 * (hits[spec.kind].astype(float) - hits["ensemble"])
     result["paired"] = {

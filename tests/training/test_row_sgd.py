@@ -10,7 +10,10 @@ from test_all_labels import model_of, token_store
 
 from umpteen.config.loading import load_config
 from umpteen.data.pool import AllLabels
+from umpteen.data.tokens import tokenize
 from umpteen.errors import ConfigError
+from umpteen.model.storage import load_model
+from umpteen.run_folder import RunFolder
 from umpteen.training.all_labels import AllLabelLoss
 from umpteen.training.batch import BatchMaker
 from umpteen.training.factories import build_losses
@@ -103,6 +106,39 @@ def test_label_vectors_move_as_in_renee(tiny_data):
         loss_of(model, batch, 0).backward()
         optimizers.step(1.0, clip_norm=0.0)
     torch.testing.assert_close(model.label_vectors.detach(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_run_moves_label_vectors_by_the_sum_over_its_batch(tiny_data, tmp_path):
+    """Three steps on all 60 texts: rates 3/4, 1/4 and 0 of the first, a momentum of 0.9."""
+    n = len(tiny_data["train"])
+    once = (
+        "model.heads=['classifier']", "model.label_init=random", "model.dropout=0",
+        "encoder.options={dropout=0.0}", "pool.scope=all", "loss.classifier=bce",
+        "loss.reduction=pal", "loss.classifier_forward=1", "batches.clustered=false",
+        f"batches.size={n}", "train.epochs=3", "train.warmup=0", "train.lr_encoder=0",
+        "train.lr_heads=0", "train.label_optimizer=sgd", "train.label_weight_decay=0.1",
+        "validation.share=0",
+    )  # fmt: skip
+    tables = []
+    for name, rate in (("still", 0.0), ("moved", 0.05)):
+        fit(tiny_data, tmp_path / name, *once, f"train.lr_labels={rate}")
+        model, tokenizer, _ = load_model(RunFolder(tmp_path / name).model("last"))
+        tables.append(model.label_vectors.detach().double())
+    texts = tokenize(
+        tiny_data["train"].texts(), tokenizer, max_tokens=64, folder=tmp_path / "tokens"
+    )
+    with torch.no_grad():
+        x = model.classifier(model.encode(texts.take(np.arange(n)))).double()
+    y = torch.from_numpy(tiny_data["train"].filtered_targets().toarray()).double()
+    counted = torch.ones_like(y)  # a filter pair counts neither way
+    counted[tuple(tiny_data["train"].filters.T)] = 0
+    expected, momentum = tables[0], 0.0
+    for factor in (0.75, 0.25, 0.0):
+        slopes = ((torch.sigmoid(x @ expected.T) - y) * counted).T @ x
+        momentum = 0.9 * momentum + slopes + 0.1 * expected
+        expected = expected - 0.05 * factor * momentum
+    assert (expected - tables[0]).abs().max() > 0.01
+    torch.testing.assert_close(tables[1], expected, rtol=1e-4, atol=1e-6)
 
 
 SGD = ("train.label_optimizer=sgd", "train.lr_labels=0.01", "train.epochs=2")

@@ -70,7 +70,7 @@ class RowSGD(RowOptimizer):
         added = group["scale"] * values.to(table.dtype) + group["weight_decay"] * current
         moved = group["momentum"] ** skipped * running[rows] + added
         running[rows] = moved
-        touched[rows] = state["step"]
+        touched.index_fill_(0, rows, state["step"])  # a number as a value would wait for the GPU
         table[rows] = current - group["lr"] * moved
 
     def _state(self, parameter: Tensor) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from compute.streaming.test_label_blocks import (
     make_case,
     on_gpu,
     parts,
+    parts_that_draw_all,
 )  # fmt: skip
 from umpteen.compute.streaming import explicit_gradients
 from umpteen.compute.streaming.label_blocks import streamed_loss, streamed_update
@@ -264,7 +265,7 @@ def test_on_a_gpu_bfloat16_stays_near_float64_and_an_update_never_waits(objectiv
     case = make_case(27, n_queries=45, n_labels=5003, share=0.001)
     queries, labels, scale, positives, ignored = case
     rounded = [v.detach().bfloat16().double().requires_grad_() for v in (queries, labels)]
-    base, weigh = parts(objective, reduction)
+    base, weigh = parts_that_draw_all(objective, reduction)
     exact = dense(base, weigh, *rounded, positives, 1.0, ignored, 1.0)
     by_query, by_label = torch.autograd.grad(exact, rounded)
     given = rounded[0].detach().float().cuda().requires_grad_()
