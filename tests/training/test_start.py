@@ -154,6 +154,13 @@ def test_it_turns_into_a_trained_run(tiny_bert, tmp_path):
     assert model.heads[-1] == "combined"
 
 
+def test_too_few_texts_to_train_on_are_refused(run, tmp_path):
+    data = umpteen.Dataset.from_lists(TEXTS, LABELS, label_texts=NAMES)
+    with pytest.raises(DataError, match=r"^6 labelled texts cannot improve .* examples add$"):
+        train(data, out=tmp_path / "out", from_run=run, device="cpu")
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
 def texts_of_labels():
     """Texts about one label each, enough to cross-validate an ensemble."""
     things = {
