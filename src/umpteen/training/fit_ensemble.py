@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from umpteen.config.schema import RunConfig
-from umpteen.data.dataset import Dataset
+from umpteen.data.dataset import Dataset, Propensity
 from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.log_lines import Detail
@@ -81,8 +81,7 @@ def fit_ensemble_of_run(
     with log.stage("Loading the model", announced=False):
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
     limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
-    judge = judge_of(dataset, predictor.propensity or data.propensity)
-    judge = judge if _labelled(judge) >= settings.ensemble.min_queries else None
+    judge = _judge_of(dataset, predictor.propensity or data.propensity, settings)
     fold = FOLD_SHARE * training_seconds, -(-len(dataset["train"]) // FOLDS)
     own_time = limit.part(_learning_share(limit, judge, fold))
     names = names_from_start(folder, predictor)
@@ -112,8 +111,11 @@ def fit_ensemble_of_run(
     return stored.model
 
 
-def _labelled(judge: Judge | None) -> int:
-    return 0 if judge is None else int(np.count_nonzero(np.diff(judge.truth.indptr)))
+def _judge_of(dataset: Dataset, propensity: Propensity, settings: RunConfig) -> Judge | None:
+    """Return the validation split as a judge; None where it has too few labelled texts."""
+    judge = judge_of(dataset, propensity)
+    n = 0 if judge is None else int(np.count_nonzero(np.diff(judge.truth.indptr)))
+    return judge if n >= settings.ensemble.min_queries else None
 
 
 def _fold_fitter(

@@ -93,14 +93,10 @@ def start(
     """
     log = log or _silent
     found = as_labels(labels, language=language)
-    sample = _sample(_texts(texts, text), seed)
-    if self_training and not sample:
-        raise DataError("self-training needs unlabelled texts; give some with --texts")
+    sample = _sample(_texts(texts, text), seed, needed=bool(self_training))
     data = None if check is None else as_dataset(check, known_labels=list(found.ids))
     temporary = TemporaryRun() if out is None else None
-    folder = RunFolder(temporary.path if temporary is not None else str(out))
-    if folder.path.is_dir() and not folder.is_new():
-        raise RunError(f"{folder.path} is not empty; name a new folder for the run")
+    folder = _free(RunFolder(temporary.path if temporary is not None else str(out)))
     with (
         training_lock(folder, ONE_RANK, resume=False),
         disk_errors(folder.path, advice="start again in another folder"),
@@ -209,10 +205,20 @@ def _texts(given: Any, which: str) -> list[str]:
     return as_texts(given)
 
 
-def _sample(texts: list[str], seed: int) -> list[str]:
+def _sample(texts: list[str], seed: int, *, needed: bool) -> list[str]:
     """Return some texts in random order."""
     order = np.random.default_rng([seed, 0x57A]).permutation(len(texts))[:TERM_SAMPLE]
-    return [texts[row] for row in order.tolist() if texts[row].strip()]
+    some = [texts[row] for row in order.tolist() if texts[row].strip()]
+    if needed and not some:
+        raise DataError("self-training needs unlabelled texts; give some with --texts")
+    return some
+
+
+def _free(folder: RunFolder) -> RunFolder:
+    """Return a folder that a run can be made in; such a run cannot be resumed."""
+    if folder.path.is_dir() and not folder.is_new():
+        raise RunError(f"{folder.path} is not empty; name a new folder for the run")
+    return folder
 
 
 def _whiten_(
