@@ -1,14 +1,18 @@
 """Runs on a hub: what is pushed is downloaded and predicts the same; the card says what it is."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 
 import hub_server
 import pytest
+from small_runs import fit
 
 from umpteen.errors import ConfigError, RunError, UmpteenError
 from umpteen.hub import LEFT_OUT, save_for_hub
+from umpteen.model_card import model_card
 from umpteen.predictor import Predictor
 
 pytest.importorskip("huggingface_hub")
@@ -21,6 +25,12 @@ import umpteen
 print(umpteen.Predictor.load(sys.argv[1], device="cpu").push_to_hub(sys.argv[2]))
 model = umpteen.Predictor.from_pretrained(sys.argv[2], device="cpu")
 print(model.predict(["red apple", "old river"], 3).ids)
+try:
+    model.add_labels({"N1": "red apple"})
+except umpteen.errors.RunError as error:
+    print(error)
+model.save(sys.argv[3])
+print(umpteen.Predictor.load(sys.argv[3], device="cpu").add_labels({"N1": "red apple"}))
 """
 
 
@@ -51,6 +61,27 @@ def test_the_card_has_metadata_metrics_and_how_to_run(tiny_run, tmp_path):
         assert said in card.text
 
 
+def test_the_card_says_how_good_the_ensemble_is(tiny_data, tmp_path):
+    from huggingface_hub import ModelCard
+
+    fit(tiny_data, tmp_path / "run", "train.epochs=1", "ensemble.enabled=auto",
+        "ensemble.min_queries=5", "validation.share=0.4")  # fmt: skip
+    measured = json.loads((tmp_path / "run" / "ensemble" / "ensemble.json").read_text())
+    wanted = f"{measured['variants'][0]['validation']['P@1']:.2f}"
+    card = ModelCard(model_card(tmp_path / "run", "me/tags"))
+    assert f"| ensemble | {wanted} |" in card.text
+    values = {each.metric_type: each.metric_value for each in card.data.eval_results}
+    assert f"{values['P@1']:.2f}" == wanted
+
+
+def test_without_validation_the_card_says_that_nothing_was_measured(tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run, tmp_path / "run", ignore=shutil.ignore_patterns("ensemble"))
+    (run / "metrics.json").unlink()
+    card = model_card(run, "me/tags")
+    assert "Nothing was measured: there were too few texts." in card
+    assert "model-index" not in card
+
+
 @pytest.mark.slow
 def test_a_pushed_run_is_downloaded_and_predicts_the_same(tiny_run, tmp_path):
     hub = hub_server.Hub()
@@ -62,11 +93,13 @@ def test_a_pushed_run_is_downloaded_and_predicts_the_same(tiny_run, tmp_path):
 
     try:
         done = subprocess.run(
-            [sys.executable, "-c", CODE, str(tiny_run), "me/tags"],
+            [sys.executable, "-c", CODE, str(tiny_run), "me/tags", str(tmp_path / "own")],
             capture_output=True, text=True, timeout=300, env=environment,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        pushed, found = done.stdout.strip().splitlines()[-2:]
+        pushed, found, refused, added = done.stdout.strip().splitlines()[-4:]
+        assert "is in the cache of the hub" in refused
+        assert added == "1"
         assert pushed.startswith(hub.url)
         assert {"README.md", "config.json", "labels.jsonl"} <= set(hub.files["me/tags"])
         assert any((tmp_path / "home").rglob("labels.jsonl"))  # downloaded

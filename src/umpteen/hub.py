@@ -14,8 +14,8 @@ from umpteen.model_card import model_card
 from umpteen.run_folder import RunFolder
 from umpteen.store.backup import backup
 
-LEFT_OUT = ("checkpoints", "cache", "tensorboard", "steps.jsonl", "examples.jsonl")
-"""What predictions do not need: to continue training, to draw a report."""
+LEFT_OUT = ("checkpoints", "cache", "tensorboard", "steps.jsonl", "examples.jsonl", "log.txt")
+"""What predictions do not need: to continue training, to draw a report, paths of this machine."""
 CARD = "README.md"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from umpteen.errors import RunError
 from umpteen.files import read_json
+from umpteen.head_names import ENSEMBLE
 from umpteen.run_folder import RunFolder
 
 TASK = "text-classification"
@@ -55,11 +56,7 @@ has no knowledge of labels beyond their texts and examples, and repeats errors o
 
 ## Metrics on validation
 
-Percent, best epoch ({epoch}).
-
-| head | {columns} |
-|---|{rule}|
-{rows}
+{metrics}
 
 ## Model
 
@@ -90,12 +87,10 @@ def model_card(run: str | Path, repository: str) -> str:
     _, counts = folder.read_labels()
     best = _best(folder)
     heads: dict[str, dict[str, float]] = best.get("heads", {})
+    ensemble, measured_on = _ensemble(folder)
+    if ensemble:
+        heads = {**heads, ENSEMBLE: ensemble}
     names = [name for name in SHOWN if any(name in values for values in heads.values())]
-    cells = [
-        [head, *(f"{values.get(name, 0.0):.2f}" for name in names)]
-        for head, values in heads.items()
-    ]
-    rows = [f"| {' | '.join(line)} |" for line in cells]
     seen = counts[counts > 0]
     encoder = settings.get("encoder", {})
     data = settings.get("data", {})
@@ -110,10 +105,7 @@ def model_card(run: str | Path, repository: str) -> str:
         labels=len(counts),
         seen=len(seen),
         median=float(np.median(seen)) if len(seen) else 0,
-        epoch=best.get("epoch", "none"),
-        columns=" | ".join(names) or "none",
-        rule="|".join(["---"] * max(1, len(names))),
-        rows="\n".join(rows),
+        metrics=_table(heads, names, best.get("epoch"), measured_on),
         encoder=Path(str(encoder.get("name", ""))).name,
         heads=", ".join(settings.get("model", {}).get("heads", [])),
         text={"title": "titles"}.get(data.get("text", ""), "titles and contents"),
@@ -127,6 +119,34 @@ def _best(folder: RunFolder) -> dict[str, Any]:
         return {}
     found = read_json(folder.metrics, error=RunError).get("validation", [])
     return max(found, key=lambda each: each.get("value") or 0.0, default={})
+
+
+def _ensemble(folder: RunFolder) -> tuple[dict[str, float], str]:
+    """Return the metrics of the ensemble and what it was measured on; empty without any."""
+    file = folder.ensemble / "ensemble.json"
+    if not file.is_file():
+        return {}, ""
+    about = read_json(file, error=RunError)
+    if about.get("model") != folder.model("best").name:
+        return {}, ""
+    variants = about.get("variants") or [{}]
+    return dict(variants[0].get("validation", {})), str(about.get("fitted_on", ""))
+
+
+def _table(
+    heads: dict[str, dict[str, float]], names: list[str], epoch: int | None, measured_on: str
+) -> str:
+    """Return the metrics of all heads as a table, or a sentence where nothing was measured."""
+    if not names:
+        return "Nothing was measured: there were too few texts."
+    said = [] if epoch is None else [f"best epoch ({epoch})"]
+    said += [f"the ensemble, which predicts by default, on {measured_on}"] * (ENSEMBLE in heads)
+    lines = [f"Percent; {'; '.join(said)}.", ""]
+    lines += [f"| head | {' | '.join(names)} |", f"|---|{'|'.join(['---'] * len(names))}|"]
+    for head, values in heads.items():
+        cells = [f"{values[name]:.2f}" if name in values else "" for name in names]
+        lines.append(f"| {head} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _index(
@@ -149,8 +169,8 @@ def _index(
         "      split: validation",
         "    metrics:",
     ]
-    for name in names:
-        lines += [f"    - type: {_quoted(name)}", f"      value: {values.get(name, 0.0):.2f}"]
+    for name in filter(values.__contains__, names):
+        lines += [f"    - type: {_quoted(name)}", f"      value: {values[name]:.2f}"]
     return "\n".join(lines) + "\n"
 
 

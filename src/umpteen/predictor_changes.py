@@ -41,6 +41,7 @@ def state_of(predictor: Any) -> dict[str, Any]:
     state: dict[str, Any] = {
         "options": vars(predictor.load_options),
         "with_changes": predictor.store is not None,
+        "downloaded": predictor.downloaded,
     }
     if predictor.temporary is not None:
         which = predictor.load_options.which
@@ -70,7 +71,7 @@ def restore(kind: Any, state: Mapping[str, Any]) -> Any:
                 "umpteen.Predictor.load"
             )
     predictor = kind.load(folder, **state["options"])
-    predictor.temporary = temporary
+    predictor.temporary, predictor.downloaded = temporary, state.get("downloaded", False)
     return predictor if state["with_changes"] else predictor.as_trained()
 
 
@@ -83,6 +84,8 @@ class ChangeableRun:
     temporary: TemporaryRun | None
     load_options: LoadOptions
     store: ChangeStore | None
+    downloaded: bool = False
+    """Whether the run folder is in the cache of the hub."""
 
     def __copy__(self) -> Self:
         other = type(self).__new__(type(self))
@@ -139,10 +142,15 @@ class ChangeableRun:
         """Return the run's store of changes.
 
         Raises:
-            RunError: If this predictor was not loaded from a run folder.
+            RunError: If this predictor was not loaded from a run folder of its own.
         """
         if self.store is None:
             raise RunError("only a model that was loaded from a run folder can be changed")
+        if self.downloaded:
+            raise RunError(
+                f"{self.folder} is in the cache of the hub, which other programs read, too; call "
+                "save(PATH) and change the model of umpteen.Predictor.load(PATH)"
+            )
         return self.store
 
     def push_to_hub(self, repository: str, **options: Any) -> str:
@@ -185,6 +193,8 @@ class ChangeableRun:
     def from_pretrained(cls, name: str, *, device: str = "auto", **options: Any) -> Self:
         """Load a run from the Hugging Face hub, or from a folder.
 
+        A downloaded model cannot be changed; save it and load the copy.
+
         Args:
             name: ``organization/name``, or a folder.
             device: ``auto``, ``cpu`` or ``cuda``.
@@ -193,4 +203,7 @@ class ChangeableRun:
         Raises:
             ConfigError: If it is not there or cannot be reached.
         """
-        return cls.load(hub.download(name, **options), device=device)
+        folder = hub.download(name, **options)
+        predictor = cls.load(folder, device=device)
+        predictor.downloaded = folder != Path(name)
+        return predictor

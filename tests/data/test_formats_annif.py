@@ -20,6 +20,7 @@ def labels_of(data, split="train"):
     [
         ("d.tsv", "red fruit\t<http://x/a> <http://x/b>\nlong fruit\t<http://x/b>\n", "annif-tsv"),
         ("d.txt", "red fruit\thttp://x/a <http://x/b>\nlong fruit\t<http://x/b>\n", "annif-tsv"),
+        ("d.tsv", "red fruit\thttp://x/a http://x/b\nlong fruit\t<http://x/b>\n", "annif-tsv"),
         (
             "d.csv",
             "title,text,subject_uris\nT,red fruit,<http://x/a> <http://x/b>\nU,long fruit,http://x/b\n",
@@ -88,6 +89,11 @@ def test_a_label_is_there_once_however_often_a_line_has_it(tmp_path):
         ("d.jsonl", '{"text": "a", "subjects": [{}]}\n', r"d\.jsonl, line 1: a subject has no"),
         ("d.jsonl", '{"text": 3, "subjects": []}\n', r"d\.jsonl, line 1: 'text' is a number"),
         ("d.jsonl", '{"text": "a", "subjects": 1}\n', r"line 1: 'subjects' is a number"),
+        (
+            "d.jsonl",
+            '{"text": "a", "document_id": "1", "subjects": []}\n{"text": "b", "subjects": []}\n',
+            r"line 2: some rows have 'document_id' and some do not",
+        ),
     ],
 )
 def test_damage_is_named_with_file_and_line(name, content, says, tmp_path):

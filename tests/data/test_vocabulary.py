@@ -115,6 +115,13 @@ def test_damage_is_named_with_file_and_line(name, content, says, tmp_path):
         read_vocabulary(tmp_path / name)
 
 
+def test_a_vocabulary_in_another_encoding_is_named(tmp_path):
+    pytest.importorskip("rdflib")
+    (tmp_path / "a.ttl").write_bytes('<u> <v> "hedelmät" .'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"a\.ttl: the file is not UTF-8; save the file as UTF-8"):
+        read_vocabulary(tmp_path / "a.ttl")
+
+
 def test_without_rdflib_the_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "words.ttl").write_text(TURTLE)
     monkeypatch.setitem(sys.modules, "rdflib", None)

@@ -131,7 +131,10 @@ def test_a_network_of_another_model_is_refused(exported, tiny_run, tmp_path):
             Predictor.load(exported, backend="onnx")
     finally:
         (folder / ABOUT).write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"make it with: umpteen export .* --to onnx"):
+    copied = shutil.copytree(exported, tmp_path / "run", ignore=shutil.ignore_patterns("backends"))
+    with pytest.raises(RunError, match=r"make it with: umpteen export .* --to openvino"):
+        Predictor.load(copied, backend="openvino")
+    with pytest.raises(ConfigError, match="of the kind 'bag', which runs in torch alone"):
         Predictor.load(tiny_run, backend="onnx")
     with pytest.raises(ConfigError, match="backend 'tensorrt' is not known"):
         Predictor.load(tiny_run, backend="tensorrt")

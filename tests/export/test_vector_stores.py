@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from umpteen.cli import main
 from umpteen.errors import ConfigError, UmpteenError
-from umpteen.export import postgres_labels
+from umpteen.export import postgres_labels, qdrant_labels
 from umpteen.export.label_rows import LabelTable
 from umpteen.predictor import Predictor
 
@@ -141,3 +141,52 @@ def test_a_postgres_that_is_not_there_is_a_sentence(predictor):
         postgres_labels.export(predictor, "postgresql://nobody@127.0.0.1:1/nothing")
     with pytest.raises(ConfigError, match="cannot be the name of a table"):
         postgres_labels.export(predictor, "postgresql://", table="labels; DROP TABLE x")
+
+
+def test_a_qdrant_that_is_not_there_is_a_sentence(predictor):
+    pytest.importorskip("qdrant_client")
+    with pytest.raises(UmpteenError, match="Qdrant did not take the labels: .*refused"):
+        qdrant_labels.export(predictor, "http://127.0.0.1:1")
+
+
+def test_a_table_of_something_else_is_not_replaced(changed_run, tmp_path):
+    lancedb = pytest.importorskip("lancedb")
+    shop = lancedb.connect(tmp_path / "db").create_table("labels", [{"id": "a", "price": 3}])
+    done = CliRunner().invoke(
+        main, ["export", str(changed_run), str(tmp_path / "db"), "--to", "lancedb"]
+    )
+    assert done.exit_code == 1
+    assert "the table labels holds something else (columns id, price)" in done.output
+    assert shop.count_rows() == 1
+
+
+def test_a_collection_of_something_else_is_not_replaced(predictor, tmp_path):
+    qdrant = pytest.importorskip("qdrant_client")
+    client = qdrant.QdrantClient(path=str(tmp_path / "db"))
+    size = qdrant.models.VectorParams(size=2, distance=qdrant.models.Distance.DOT)
+    client.create_collection("labels", vectors_config=size)
+    point = qdrant.models.PointStruct(id=1, vector=[0.0, 1.0], payload={"price": 3})
+    client.upsert("labels", [point])
+    client.close()
+    with pytest.raises(UmpteenError, match="the collection labels holds something else"):
+        qdrant_labels.export(predictor, str(tmp_path / "db"))
+
+
+@pytest.mark.slow
+def test_a_postgres_table_of_something_else_is_not_replaced(predictor, postgres):
+    import psycopg
+
+    with psycopg.connect(postgres) as connection:
+        connection.execute("CREATE TABLE shop AS SELECT 3 AS price")
+    with pytest.raises(UmpteenError, match=r"the table shop holds something else \(columns price"):
+        postgres_labels.export(predictor, postgres, table="shop")
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT price FROM shop").fetchone() == (3,)
+
+
+@pytest.mark.slow
+def test_a_password_is_not_printed(changed_run, postgres):
+    place = postgres.replace("postgres:@", "postgres:secret@")
+    said = write(changed_run, place, "pgvector", "--table", "words")
+    assert "secret" not in said
+    assert "Wrote postgresql://postgres@" in said

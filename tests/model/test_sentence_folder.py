@@ -167,6 +167,17 @@ def test_what_umpteen_does_not_have_is_refused(file, change, says, tiny_bert, tm
         read_sentence_folder(str(tmp_path / "st"))
 
 
+def test_a_prompt_that_is_not_pooled_is_refused(tiny_bert, tmp_path):
+    model = make_folder(tiny_bert, tmp_path / "st", prompts={"query": "red "})
+    model[1].include_prompt = False
+    model.save(str(tmp_path / "without"))
+    with pytest.raises(ConfigError, match="leaves the tokens of its prompt out of the pooling"):
+        ours(tmp_path / "without")
+    np.testing.assert_allclose(
+        ours(tmp_path / "without", prompt=""), model.encode(TEXTS), atol=1e-5
+    )
+
+
 def test_older_folders_say_their_pooling_in_other_words(tmp_path, tiny_bert):
     modules = [
         {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},

@@ -106,7 +106,9 @@ def test_learn_adds_examples_and_leaves_unknown_labels_out(annif, run):
 
 def test_forms_are_taken_by_suggest_alone(annif, serving):
     for path in ("/v1/predict", "/v1/examples", f"{PROJECT}/learn", f"{PROJECT}/suggest-batch"):
-        assert annif.post(path, data={"text": TEXT}).status_code == 415
+        refused = annif.post(path, data={"text": TEXT})
+        assert refused.status_code == 415
+        assert "only /v1/projects/" in refused.json()["error"]["message"]
     assert serving().post(f"{PROJECT}/suggest", data={"text": TEXT}).status_code == 415
     foreign = {"Origin": "http://elsewhere.example"}
     refused = annif.post(f"{PROJECT}/suggest", data={"text": TEXT}, headers=foreign)

@@ -142,6 +142,14 @@ class Kept(Silent):
             print("close", file=out)
 
 
+class Down(Silent):
+    def __init__(self, run):
+        pass
+
+    def step(self, info, epoch):
+        raise ConnectionError("the tracking server is down")
+
+
 class Half:
     def __init__(self, run):
         pass
@@ -175,6 +183,12 @@ def test_a_reporter_named_on_the_command_line_receives_the_progress(
         assert refused.exit_code == 1
         assert says in refused.stderr
         assert not (tmp_path / "other").exists()
+    failed = CliRunner().invoke(main, [*words, "--reporter", "my_reporter:Down"])
+    assert failed.exit_code == 1
+    assert (
+        "umpteen: reporter 'my_reporter:Down' failed in step: the tracking server is down; "
+        "continue with --resume"
+    ) in failed.stderr
 
 
 def test_reporters_of_settings_receive_the_progress_and_stay_out_of_the_run(

@@ -69,7 +69,8 @@ def sentences(function: Function) -> Function:
                 # The reader went away (head, less); this is no error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
-            log(f"umpteen: {error.strerror or error}: {error.filename or 'no file named'}")
+            place = f": {error.filename}" if error.filename else ""
+            log(f"umpteen: {error.strerror or error}{place}")
             sys.exit(1)
 
     return wrapped  # type: ignore[return-value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import click
@@ -69,4 +70,10 @@ def export(
         given["data"] = load_dataset(data, data_format)
     measured = data is not None
     predictor = Predictor.load(run, device=device, with_indexes=False, with_ensemble=measured)
-    log(f"Wrote {out}: {write(predictor, out, **given)}")
+    written = write(predictor, out, **given)
+    log(f"Wrote {_without_password(out)}: {written}")
+
+
+def _without_password(place: str) -> str:
+    """Return a place without the password that an address may have."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1@", place)

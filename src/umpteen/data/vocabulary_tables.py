@@ -156,6 +156,8 @@ def read_skos(path: Path) -> list[Concept]:
             graph.parse(data=stream.read(), format=SYNTAXES[suffix])
     except DataError:
         raise
+    except UnicodeDecodeError as error:
+        raise DataError("the file is not UTF-8; save the file as UTF-8", path=path) from error
     except Exception as error:  # each parser of rdflib raises errors of its own
         reason = " ".join(str(error).split())[:200]
         raise DataError(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from umpteen.errors import UmpteenError
 from umpteen.predictor import Predictor
 
 ROWS_AT_ONCE = 4096
+COLUMNS = frozenset({"id", "text", "count", "vector"})
+"""Of a table of exported labels."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,20 @@ class LabelTable:
         """Return what is exported, in words."""
         noun = "label" if len(self) == 1 else "labels"
         return f"{len(self):,} {noun}, vectors of {self.dim} of the head {self.head}"
+
+
+def require_own(columns: Collection[str], place: str) -> None:
+    """Raise if a table that would be replaced was not written by an export.
+
+    Args:
+        columns: Of the table; none if it does not exist.
+        place: The table, for the message.
+
+    Raises:
+        UmpteenError: If it has other columns than a table of labels.
+    """
+    if columns and set(columns) != COLUMNS:
+        raise UmpteenError(
+            f"{place} holds something else (columns {', '.join(columns)}) and is not replaced; "
+            "name another one with --table"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from umpteen.export.label_rows import LabelTable
+import contextlib
+
+from umpteen.export.label_rows import LabelTable, require_own
 from umpteen.export.parquet_labels import arrow_batch, arrow_schema
 from umpteen.extras import require
 from umpteen.predictor import Predictor
@@ -21,6 +23,7 @@ def export(predictor: Predictor, out: str, *, head: str = "dual", table: str = "
         What was written, in words.
 
     Raises:
+        UmpteenError: If the table holds something else.
         MissingExtra: If lancedb is not installed.
     """
     lancedb = require("lancedb", extra="lancedb")
@@ -29,5 +32,8 @@ def export(predictor: Predictor, out: str, *, head: str = "dual", table: str = "
     schema = arrow_schema(arrow, labels.dim)
     batches = (arrow_batch(arrow, rows, schema) for rows in labels.batches())
     reader = arrow.RecordBatchReader.from_batches(schema, batches)
-    lancedb.connect(out).create_table(table, reader, mode="overwrite")
+    store = lancedb.connect(out)
+    with contextlib.suppress(ValueError, FileNotFoundError):  # there is no such table
+        require_own(store.open_table(table).schema.names, f"the table {table}")
+    store.create_table(table, reader, mode="overwrite")
     return f"{labels.describe()}, in the table {table}"

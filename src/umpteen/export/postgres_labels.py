@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from umpteen.errors import ConfigError, UmpteenError, first_line
-from umpteen.export.label_rows import LabelTable
+from umpteen.export.label_rows import LabelTable, require_own
 from umpteen.extras import require
 from umpteen.predictor import Predictor
 
@@ -25,7 +25,8 @@ def export(predictor: Predictor, out: str, *, head: str = "dual", table: str = "
 
     Raises:
         ConfigError: If the name of the table is none.
-        UmpteenError: If Postgres cannot be reached or has no pgvector; nothing is changed then.
+        UmpteenError: If Postgres cannot be reached or has no pgvector, or the table holds something
+            else; nothing is changed then.
         MissingExtra: If psycopg is not installed.
     """
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,59}", table):
@@ -37,6 +38,9 @@ def export(predictor: Predictor, out: str, *, head: str = "dual", table: str = "
     try:
         with psycopg.connect(out) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            cursor.execute("SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+                           "AND attnum > 0 AND NOT attisdropped", (table,))  # fmt: skip
+            require_own([name for (name,) in cursor.fetchall()], f"the table {table}")
             cursor.execute(f"DROP TABLE IF EXISTS {table}")
             cursor.execute(
                 f"CREATE TABLE {table} (id text PRIMARY KEY, text text NOT NULL, "

@@ -99,11 +99,17 @@ def load_exported(torch_encoder: TextEncoder, run: Path, backend: str) -> Export
 
     Raises:
         RunError: If it was not exported, or from another model.
-        ConfigError: If the backend is unknown.
+        ConfigError: If the backend is unknown, or the encoder is no transformer.
         MissingExtra: If the runtime is not installed.
     """
     if backend not in FILES:
         raise ConfigError(f"backend {backend!r} is not known. Known: {', '.join(BACKENDS)}.")
+    kind = torch_encoder.model.encoder.kind
+    if kind != "transformer":
+        raise ConfigError(
+            f"{run} has an encoder of the kind {kind!r}, which runs in torch alone; leave the "
+            "backend out"
+        )
     folder = run / "backends" / backend
     if not (folder / FILES[backend]).is_file():
         raise RunError(

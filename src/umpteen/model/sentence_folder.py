@@ -41,6 +41,8 @@ class SentenceFolder:
     """Put before every text: the default prompt of the folder, or else its prompt ``query``."""
     max_tokens: int | None = None
     lower_case: bool = False
+    prompt_is_pooled: bool = True
+    """False if the tokens of a prompt are left out of the pooling."""
 
 
 def read_sentence_folder(name: str) -> SentenceFolder | None:
@@ -59,11 +61,12 @@ def read_sentence_folder(name: str) -> SentenceFolder | None:
     paths = [str(module.get("path", "")) for module in modules]
     if kinds[0] != "Transformer":
         return None
-    pooling, layers = "mean", []
+    pooling, layers, prompt_is_pooled = "mean", [], True
     for kind, path in zip(kinds[1:], paths[1:], strict=True):
         about = read_json_of(name, _join(path, "config.json")) or {}
         if kind == "Pooling":
             pooling = _pooling(name, about)
+            prompt_is_pooled = bool(about.get("include_prompt", True))
         elif kind == "Dense":
             layers.append(_dense(name, path, about))
         elif kind == "Normalize":
@@ -81,6 +84,7 @@ def read_sentence_folder(name: str) -> SentenceFolder | None:
         prompt=_prompt(read_json_of(name, "config_sentence_transformers.json") or {}),
         max_tokens=_max_tokens(name, paths[0], about),
         lower_case=bool(about.get("do_lower_case", False)),
+        prompt_is_pooled=prompt_is_pooled,
     )
 
 

@@ -146,6 +146,13 @@ class RequestMiddleware:
             return Caller(address)
         return self._access.check(needed, headers.get("authorization", ""), address)
 
+    def _forms(self) -> str:
+        """Return which route takes a form; empty if none does."""
+        project = self._options.annif
+        if project is None:
+            return ""
+        return f"; only /v1/projects/{project}/suggest takes a form, as {annif.FORM}"
+
     async def _whole(
         self, receive: Receive, method: str, headers: Headers, *, form: bool
     ) -> Receive:
@@ -161,7 +168,7 @@ class RequestMiddleware:
         accepted = ("application/json", *((annif.FORM,) if form else ()))
         if method in ("POST", "PUT") and kind not in accepted:
             # A form of another site could be sent without asking; JSON cannot.
-            raise Refused(415, "send JSON, with Content-Type: application/json")
+            raise Refused(415, f"send JSON, with Content-Type: application/json{self._forms()}")
         body, more = bytearray(), True
         seconds = self._options.body_seconds
         try:

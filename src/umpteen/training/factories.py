@@ -73,6 +73,12 @@ def text_options(config: EncoderConfig, folder: SentenceFolder | None) -> dict[s
     prompt = config.prompt
     if prompt == "auto":
         prompt = "" if folder is None else folder.prompt
+    if prompt and folder is not None and not folder.prompt_is_pooled:
+        raise ConfigError(
+            f"encoder {config.name!r} leaves the tokens of its prompt out of the pooling; umpteen "
+            "pools all tokens. Leave the prompt out with --set encoder.prompt= or use another "
+            "encoder"
+        )
     return {"prompt": prompt, "lower_case": folder is not None and folder.lower_case}
 
 

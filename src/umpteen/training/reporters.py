@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from umpteen.config.schema import RunConfig
 from umpteen.config.settings import read_preset, with_overrides
-from umpteen.errors import ConfigError
+from umpteen.errors import ConfigError, UmpteenError, first_line
 from umpteen.escape import escape_controls
 from umpteen.extras import require
 from umpteen.files import atomic_file
@@ -84,7 +84,28 @@ def named_reporter(name: str, run: Path) -> Reporter:
             f"reporter {name!r} has no method {missing[0]}; inherit from "
             "umpteen.training.reporters.Silent"
         )
-    return reporter
+    return cast(Reporter, _Named(name, reporter))
+
+
+class _Named:
+    """A reporter whose errors end training with a sentence that names it."""
+
+    def __init__(self, name: str, reporter: Reporter) -> None:
+        self.name = name
+        for method in METHODS:
+            setattr(self, method, self._guarded(method, getattr(reporter, method)))
+
+    def _guarded(self, method: str, function: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any, **options: Any) -> None:
+            try:
+                function(*args, **options)
+            except Exception as error:  # code of others
+                raise UmpteenError(
+                    f"reporter {self.name!r} failed in {method}: {first_line(error)}; "
+                    "continue with --resume once it works, or without it"
+                ) from error
+
+        return call
 
 
 def reporters_of_settings(

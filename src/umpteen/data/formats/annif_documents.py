@@ -44,7 +44,7 @@ from umpteen.data.vocabulary import Vocabulary, VocabularyNames, find_vocabulary
 from umpteen.data.vocabulary_tables import write_csv, write_tsv
 from umpteen.errors import DataError
 
-FIELDS = Fields()
+FIELDS = Fields(id="document_id")
 Records = Iterator[tuple[int, dict[str, Any]]]
 LONG = frozenset({"label ids", "query ids", "line breaks", "tabs", "filters", "validation"})
 
@@ -61,7 +61,7 @@ def as_dataset(
     Args:
         path: The folder or file.
         files: Where the records of each split are from, for messages.
-        records: By split, numbered records with ``text``, ``labels`` and ``id``.
+        records: By split, numbered records with ``text``, ``labels`` and ``document_id``.
         unit: What the numbers count.
         vocabulary: The labels; those of the vocabulary in the folder, if any, for None.
 
@@ -178,9 +178,7 @@ def _looks_like_tsv(path: Path) -> bool:
         cells = [line.partition("\t")[2] for line, _ in zip(lines, range(20), strict=False)]
     except DataError:
         return False
-    return any(map(looks_like_uris, cells)) and all(
-        looks_like_uris(cell) for cell in cells if cell.strip()
-    )
+    return looks_like_uris(" ".join(cells))
 
 
 def _tsv_line(text: str, uris: list[str], document_id: str | None) -> str:
@@ -196,7 +194,7 @@ def _read_csv(path: Path) -> Records:
                 path=shown(path),
             )
         record = {"text": row["text"], "labels": split_uris(row["subject_uris"])}
-        yield number, record | ({"id": row["document_id"]} if "document_id" in row else {})
+        yield number, record | {key: row[key] for key in (FIELDS.id,) if key in row}
 
 
 def _looks_like_csv(path: Path) -> bool:
@@ -214,8 +212,8 @@ def _csv_header(split: Split) -> str:
 def _read_jsonl(path: Path) -> Records:
     for number, value in read_objects(path):
         record: dict[str, Any] = {"text": value.get("text"), "labels": []}
-        if "document_id" in value:
-            record["id"] = value["document_id"]
+        if FIELDS.id in value:
+            record[FIELDS.id] = value[FIELDS.id]
         try:
             record["labels"] = list(dict.fromkeys(_subjects(value.get("subjects", []))))
         except DataError as error:

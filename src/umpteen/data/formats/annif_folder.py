@@ -18,7 +18,7 @@ from typing import Any
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats import folder as shared
 from umpteen.data.formats.annif_csv import clean_uri, written_uri
-from umpteen.data.formats.annif_documents import as_dataset
+from umpteen.data.formats.annif_documents import FIELDS, as_dataset
 from umpteen.data.formats.lines import BYTE_ORDER_MARK, open_bytes, read_lines, write_lines
 from umpteen.data.formats.targets import Unit
 from umpteen.data.formats.texts import one_line
@@ -133,7 +133,7 @@ def _records(texts: list[Path]) -> Iterator[tuple[int, dict[str, Any]]]:
         labels = (_label(line) for _, line in read_lines(listed))
         record: dict[str, Any] = {"text": _whole(text)}
         record["labels"] = list(dict.fromkeys(filter(None, labels)))
-        yield number, record | ({"id": _stem(text)} if named else {})
+        yield number, record | ({FIELDS.id: _stem(text)} if named else {})
 
 
 def _label(line: str) -> str:
