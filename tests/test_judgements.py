@@ -80,15 +80,40 @@ def test_scores_are_checked():
         Teacher("few", lambda pairs: [0.5])([("a", "b"), ("a", "c")])
     with pytest.raises(TeacherError, match="scores are 0 to 1"):
         Teacher("large", lambda pairs: [7])([("a", "b")])
+    with pytest.raises(TeacherError, match="returned 'high' for the label 'b'"):
+        Teacher("words", lambda pairs: ["high"])([("a", "b")])
+
+
+def test_a_callable_that_fails_is_a_sentence():
+    with pytest.raises(TeacherError, match=r"^math:sqrt failed: TypeError: .*list of pairs"):
+        load_teacher("math:sqrt")([("a", "b")])
+
+
+@pytest.mark.parametrize("command", ["judge", "suggest"])
+def test_an_output_that_cannot_be_written_is_refused_first(command, tiny_run, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS))
+    for out, message in (
+        (tmp_path, "is a folder; name a file"),
+        (tmp_path / "no" / "out.jsonl", "there is no folder"),
+    ):
+        given = [command, str(tiny_run), str(texts), "--out", str(out), "--device", "cpu"]
+        if command == "judge":
+            given += ["--teacher", str(tiny_run), "--store", str(tmp_path / "store"), "--yes"]
+        found = CliRunner().invoke(main, given)
+        assert found.exit_code == 1
+        assert message in found.output
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_file_of_people(tmp_path):
     file = tmp_path / "people.csv"
     file.write_text("text,label,relevance\nred apple,fruit,0.8\n")
     assert load_teacher(str(file))([("red apple", "fruit"), ("x", "y")]) == [0.8, None]
-    file.write_text("text,label,relevance\nred apple,fruit,much\n")
-    with pytest.raises(DataError, match=r"line 2"):
-        load_teacher(str(file))
+    for value in ("much", "7", "nan"):
+        file.write_text(f"text,label,relevance\nred apple,fruit,{value}\n")
+        with pytest.raises(DataError, match=r"line 2"):
+            load_teacher(str(file))
 
 
 def test_a_run_scores_pairs_by_its_probabilities(tiny_run, tmp_path):

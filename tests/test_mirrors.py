@@ -29,7 +29,8 @@ COVERED = {
     "contracts/test_objectives.py": "objectives/prob_contrastive",
     "contracts/test_retrievers.py": """
         ranking/retriever_specs ranking/retrievers/base ranking/retrievers/knn
-        ranking/retrievers/lexical ranking/retrievers/vectors""",
+        ranking/retrievers/lexical ranking/retrievers/added_names
+        ranking/retrievers/name_characters ranking/retrievers/names ranking/retrievers/vectors""",
     "data/augment/test_graph.py": "data/augment/self_annotation data/augment/walks",
     "data/test_dataset.py": "data/csr",
     "data/test_dataset_from_lists.py": "data/lists",

@@ -48,7 +48,7 @@ def actors():
     """The worker processes that predict."""
     found = psutil.Process().children(recursive=True)
     named = [(each, " ".join(each.cmdline())) for each in found if each.is_running()]
-    return [each for each, name in named if "MapWorker" in name or "PartPredictor" in name]
+    return [each for each, name in named if "PartPredictor" in name]
 
 
 def test_two_workers_answer_as_one_process_although_one_is_killed(
@@ -75,6 +75,15 @@ def test_two_workers_answer_as_one_process_although_one_is_killed(
     assert found.column("number").to_pylist() == list(range(ROWS))  # no row lost or doubled
     assert found.equals(one_process.combine_chunks())
     assert predict_files(tiny_run, inputs, out, rows_per_part=1000, k=5) == ROWS  # nothing to do
+
+
+def test_more_workers_than_cores_do_not_wait_for_each_other(tiny_run, inputs, tmp_path):
+    assert predict_files(tiny_run, inputs, tmp_path, workers=5, rows_per_part=4000, k=5) == ROWS
+
+
+def test_a_part_that_cannot_be_predicted_is_an_error(tiny_run, inputs, tmp_path):
+    with pytest.raises(Exception, match="no column 'words'"):
+        predict_files(tiny_run, inputs, tmp_path, text_column="words", k=5)
 
 
 def test_a_ray_data_set_gets_the_same_columns(tiny_run, inputs, one_process):

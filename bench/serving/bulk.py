@@ -3,15 +3,18 @@
     python -m bench serving bulk RUN PLACE [--rows 200000] [--workers 2] [--head combined]
 
 PLACE gets the texts (the run's examples, each with a number) and the predictions; it is removed in
-the end. Reports rows per second of wall time, loading included, the highest memory of a process,
-and whether all answers are equal. Without Ray the one process is measured alone.
+the end. Reports rows per second of wall time, loading included, CPU seconds (of Ray those of its
+workers), the highest memory of a process, and whether all answers are equal. Without Ray the one
+process is measured alone.
 """
 
 import argparse
+import contextlib
 import itertools
 import json
 import resource
 import shutil
+import threading
 from pathlib import Path
 
 import psutil
@@ -40,15 +43,24 @@ def write_texts(run: Path, place: Path, n_rows: int) -> None:
             writer.write_table(pa.table([numbers, own], schema=schema))
 
 
-def workers_peak() -> float:
-    """The most memory that a Ray worker of this process has had, in MiB."""
-    found = [0.0]
-    for each in psutil.Process().children(recursive=True):
-        status = Path(f"/proc/{each.pid}/status")
-        if status.exists() and "MapWorker" in " ".join(each.cmdline()):
-            lines = status.read_text().splitlines()
-            found += [int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")]
-    return max(found)
+class Workers(threading.Thread):
+    """Looks at the Ray workers of this process while they live: their CPU time and memory."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self.seconds: dict[int, float] = {}
+        self.peak = 0.0
+
+    def run(self) -> None:
+        while not self.ended.wait(0.5):
+            for each in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error, OSError):
+                    if "PartPredictor" in " ".join(each.cmdline()):
+                        self.seconds[each.pid] = sum(each.cpu_times()[:2])
+                        lines = Path(f"/proc/{each.pid}/status").read_text().splitlines()
+                        peak = next(line for line in lines if line.startswith("VmHWM"))
+                        self.peak = max(self.peak, int(peak.split()[1]) / 1024)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,11 +93,14 @@ def with_ray(given, asked) -> dict:
     from umpteen.ray import predict_files
 
     ray.init(num_cpus=given.workers, include_dashboard=False, log_to_driver=False)
+    workers = Workers()
+    workers.start()
     with Stopwatch() as watch:
         texts, out = given.place / "texts", given.place / "ray"
         predict_files(given.run, texts, out, workers=given.workers, rows_per_part=GROUP, **asked)
+    workers.ended.set()
     row = {"how": f"Ray, {given.workers} workers", "rows/s": given.rows / watch.wall,
-           "peak MiB": workers_peak()}  # fmt: skip
+           "CPU s": sum(workers.seconds.values()), "peak MiB": workers.peak}  # fmt: skip
     ray.shutdown()
     return row
 
@@ -107,7 +122,7 @@ def main(given: argparse.Namespace) -> None:
         if installed("ray"):
             rows.append(with_ray(given, asked))
             rows[-1]["equal"] = str(equal(given.place / "one", given.place / "ray"))
-            print_rows(rows[1:], ("how", "rows/s", "peak MiB", "equal"), 1)
+            print_rows(rows[1:], ("how", "rows/s", "CPU s", "peak MiB", "equal"), 1)
         save(given.out, rows, **about)
     finally:
         shutil.rmtree(given.place, ignore_errors=True)

@@ -115,9 +115,10 @@ def measure(queries: int, labels: int, args: argparse.Namespace) -> dict[str, fl
         within = [row["validation"], log.seconds.get("Writing a checkpoint", 0.0)]
         within += [seconds for name, seconds in row.items() if name.startswith("refresh")]
         row["step"] = (row["step"] - sum(within)) / STEPS
-        started = time.process_time()
-        FaissIndex.build(model.label_vectors.numpy())
-        row["index"] = time.process_time() - started
+        if not args.no_index:
+            started = time.process_time()
+            FaissIndex.build(model.label_vectors.numpy())
+            row["index"] = time.process_time() - started
         texts = load_dataset(folder / "data")["test"].texts()[:PREDICTED]
         model.predict(texts[:32], k=10)
         started = time.process_time()
@@ -159,6 +160,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[10_000, 30_000, 100_000])
     parser.add_argument("--labels-per-query", type=float, default=2 / 3)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--no-index", action="store_true", help="build no label index")
     parser.add_argument("--show", type=Path, nargs="+", help="print the table of kept rows")
     options.add_settings(parser)
     options.add_out(parser)

@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--labels", type=int, default=1_000_000)
     parser.add_argument("--only", choices=["check", "tokenize"], help="measure one of them")
+    parser.add_argument("--keep", action="store_true", help="leave the data, and use what is there")
     options.add_out(parser)
 
 
@@ -59,15 +60,17 @@ def main(given: argparse.Namespace) -> None:
     found = []
     for rows in given.rows:
         place = given.place / f"{rows}"
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=given.keep)
         try:
-            SyntheticData(rows, 10_000, given.labels, 2.0, 5.0).write(place)
+            if not (place / "test.jsonl").exists():
+                SyntheticData(rows, 10_000, given.labels, 2.0, 5.0).write(place)
             if given.only != "tokenize":
                 command = ["-m", "umpteen", "data", "check", str(place)]
                 found.append(measure(rows, "data check", command))
             if given.only != "check":
                 found.append(measure(rows, "read and tokenize", ["-c", TOKENIZE, str(place)]))
         finally:
-            shutil.rmtree(place)
+            if not given.keep:
+                shutil.rmtree(place)
         save(given.out, found, **about)
     print_rows(found, digits=0)

@@ -187,8 +187,11 @@ def predicted(world: int, folder: Path, args: argparse.Namespace) -> dict[str, f
     settings = from_mapping(run.read_settings(to_build=True), source=str(run.config))
     data = load_dataset(folder / "data")
     numbers = vars(data_numbers(data, text=settings.data.text, max_tokens=settings.data.max_tokens))
-    held_out = round(settings.validation.share * len(data["train"]))
-    numbers["queries"] = len(data["train"]) - held_out
+    if "validation" in data:
+        held_out = len(data["validation"])
+    else:
+        held_out = round(settings.validation.share * len(data["train"]))
+        numbers["queries"] = len(data["train"]) - held_out
     shape = find_encoder(settings.encoder.name)
     job = job_of(settings, shape, gpus=world, **numbers)
     refresh = exchange.refresh_bytes(job)

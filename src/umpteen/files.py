@@ -39,6 +39,18 @@ LOAD_ERRORS = (
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}(?P<old>\.old)?\.tmp")
 
 
+def require_writable(path: Path) -> None:
+    """Raise if there is no place for a file of this name.
+
+    Raises:
+        UmpteenError: If it is a folder, or its folder does not exist.
+    """
+    if path.is_dir():
+        raise UmpteenError(f"{path} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise UmpteenError(f"{path}: there is no folder {path.parent}; make it first")
+
+
 @contextlib.contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it into place when the block ends well.

@@ -6,6 +6,7 @@ For a Ray data set of your own use ``dataset.map_batches(ArrowPredictor, batch_f
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def predict_files(
     Returns:
         The rows of all parts.
     """
-    data = require("ray.data", extra="ray")
+    ray = require("ray", extra="ray")
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     place, folder = str(Path(run).absolute()), str(Path(out).absolute())
     asked = {"text_column": text_column, **options}
@@ -60,25 +61,37 @@ def predict_files(
     logger.info("%d of %d parts to predict", len(todo), len(parts))
     if todo:
         device = "cuda" if gpus_per_worker else "cpu"
-        actors = data.ActorPoolStrategy(
-            size=min(workers, len(todo)), max_tasks_in_flight_per_actor=1
-        )
-        tasks = data.from_items([vars(part) for part in todo], override_num_blocks=len(todo))
-        predicted = tasks.map_batches(
-            PartPredictor,
-            fn_constructor_kwargs={"run": place, "out": folder, "device": device, **asked},
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=actors,
+        threads = str(max(1, math.floor(cpus_per_worker)))
+        # Plain actors: each process of Ray Data takes seconds of a core to start.
+        actor = ray.remote(PartPredictor).options(
             num_cpus=cpus_per_worker,
             num_gpus=gpus_per_worker,
             max_restarts=-1,
             max_task_retries=-1,
+            runtime_env={"env_vars": {"RAYON_NUM_THREADS": threads}},  # of the tokenizer
         )
-        predicted.materialize()
+        n = min(workers, len(todo))
+        _predict(ray, [actor.remote(place, folder, device=device, **asked) for _ in range(n)], todo)
     if lost := missing_parts(parts, folder):
         raise RunError(f"{len(lost)} parts are missing in {out}, first {lost[0].name}; call again")
     return sum(part.rows for part in parts)
+
+
+def _predict(ray: Any, actors: list[Any], todo: list[Part]) -> None:
+    """Give each actor that is ready one part after the other."""
+    waiting = {actor.__ray_ready__.remote(): actor for actor in actors}
+    left, working = iter(todo), set[Any]()
+    part = next(left, None)
+    while waiting and (part is not None or working):
+        done = ray.wait(list(waiting), num_returns=1)[0][0]
+        ray.get(done)
+        actor = waiting.pop(done)
+        working.discard(done)
+        if part is not None:
+            task = actor.predict.remote(vars(part))
+            waiting[task] = actor
+            working.add(task)
+            part = next(left, None)
 
 
 class PartPredictor:
@@ -88,8 +101,6 @@ class PartPredictor:
         self._predictor = ArrowPredictor(run, **options)
         self._out = out
 
-    def __call__(self, parts: Any) -> Any:
-        """Predict the parts of a table; return it."""
-        for fields in parts.to_pylist():
-            predict_part(self._predictor, Part(**fields), self._out)
-        return parts
+    def predict(self, part: dict[str, Any]) -> int:
+        """Write the predictions of a part; return its rows."""
+        return predict_part(self._predictor, Part(**part), self._out)

@@ -55,18 +55,27 @@ class Teacher:
         """Score pairs.
 
         Raises:
-            TeacherError: If the number of scores differs, or one is not in [0, 1].
+            TeacherError: If the callable fails, the number of scores differs, or one is not in
+                [0, 1].
         """
-        scores = list(self.score(pairs))
+        try:
+            scores = list(self.score(pairs))
+        except UmpteenError:
+            raise
+        except Exception as error:  # in the code of a user
+            raise TeacherError(
+                f"{self.name} failed: {type(error).__name__}: {error}; it is called with a list of "
+                "pairs (text, label) and must return a score from 0 to 1 for each"
+            ) from error
         if len(scores) != len(pairs):
             raise TeacherError(
                 f"{self.name} returned {len(scores)} scores for {len(pairs)} pairs; "
                 "it must return one for each"
             )
         for pair, score in zip(pairs, scores, strict=True):
-            if score is not None and not 0.0 <= float(score) <= 1.0:
+            if score is not None and not _is_share(score):
                 raise TeacherError(
-                    f"{self.name} returned {score} for the label {pair[1]!r}; scores are 0 to 1"
+                    f"{self.name} returned {score!r} for the label {pair[1]!r}; scores are 0 to 1"
                 )
         return [None if score is None else float(score) for score in scores]
 
@@ -146,6 +155,14 @@ class RunTeacher:
         return [found.get(pair, 0.0) if pair[1] in self._known else None for pair in pairs]
 
 
+def _is_share(score: object) -> bool:
+    """Return whether something is a number from 0 to 1."""
+    try:
+        return 0.0 <= float(score) <= 1.0  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
 class JudgementFile:
     """Judgements of people: a table with text, label and relevance."""
 
@@ -154,6 +171,8 @@ class JudgementFile:
         for number, row in open_rows(path).table.rows():
             try:
                 text, label, value = (row[name] for name in ("text", "label", "relevance"))
+                if not 0.0 <= float(value) <= 1.0:
+                    raise ValueError(f"relevance {value}")
                 self._known[str(text), str(label)] = float(value)
             except (KeyError, TypeError, ValueError) as error:
                 raise DataError(

@@ -1,9 +1,11 @@
 """The laws of every row of ``RETRIEVERS``, on a small trained run with changes."""
 
 import json
+import math
 import shutil
 import sys
-from types import ModuleType
+from collections import Counter
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,14 +13,17 @@ import torch
 
 import umpteen
 from umpteen.config.settings import from_mapping
+from umpteen.data.labels import LabelSet
 from umpteen.errors import RunError
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, RetrieverSpec
+from umpteen.ranking.retrievers import name_characters
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
+from umpteen.training.warm_start import WarmStart
 
 TEXTS = [
     "about red apple quite",
@@ -41,8 +46,12 @@ def refit(run, data):
 
 @pytest.fixture(scope="module")
 def all_run(tiny_run, tiny_data, tmp_path_factory):
-    """A run that has every retriever, one-vs-rest too."""
-    run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("retrievers") / "run")
+    """A run that has every retriever: one-vs-rest too, and the names of a run to start from."""
+    place = tmp_path_factory.mktemp("retrievers")
+    run = shutil.copytree(tiny_run, place / "run")
+    umpteen.start(tiny_data.labels, out=place / "start", device="cpu")
+    start = RunFolder(place / "start")
+    WarmStart.begin(RunFolder(run), start, tiny_data, changes=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneVsRestConfig, "suits", lambda *given: True)
         refit(run, tiny_data)
@@ -299,3 +308,78 @@ def test_a_retriever_is_added_with_one_class_and_one_row(
     monkeypatch.delitem(RETRIEVERS.own, "first_letter")
     with pytest.raises(RunError, match="[Ff]it the ensemble again"):
         umpteen.Predictor.load(run, device="cpu")
+
+
+# -- label names as they were scored before training ----------------------------------------------
+
+
+def test_names_are_scored_by_the_cosines_of_the_run_that_training_started_from(
+    model, all_run, snapshots
+):
+    start = umpteen.Predictor.load(all_run.parent / "start", device="cpu")
+    texts = ["red apple", "purple lantern", "old river", "zzz qqq"]
+    names = model._ranker.retrievers["names"]
+    for snapshot in snapshots.values():
+        # In float64, one pair at a time; a label that was added is encoded as a text.
+        late = list(snapshot.labels.titles[snapshot.n_trained :])
+        labels = [*start.label_vectors.numpy(), *(start.vectors([t]).numpy()[0] for t in late)]
+        wanted = [
+            [float(np.dot(a.astype(np.float64), b.astype(np.float64))) for b in labels]
+            for a in start.vectors(texts).numpy()
+        ]
+        found = every_score(names, asked(model, texts), snapshot)
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_names_of_a_smaller_snapshot_after_a_larger_one(all_run, snapshots, model):
+    fresh = umpteen.Predictor.load(all_run, device="cpu")._ranker.retrievers["names"]
+    trained, changed = snapshots["trained"], snapshots["changed"]
+    first = every_score(fresh, asked(model), changed)
+    shorter = every_score(fresh, asked(model), trained)
+    torch.testing.assert_close(shorter, first[:, : trained.n_labels], atol=1e-6, rtol=0)
+    assert torch.equal(every_score(fresh, asked(model), changed), first)
+
+
+def grams(text):
+    """Count the runs of 3 to 5 characters of every word with a space on either side."""
+    words = [f" {word} " for word in text.lower().split()]
+    return Counter(w[i : i + n] for w in words for n in (3, 4, 5) for i in range(len(w) - n + 1))
+
+
+def slow_name_scores(texts, names, most=None):
+    """20 times the cosine of tf-idf of character n-grams, in float64, one pair at a time."""
+    known = Counter(gram for name in names for gram in grams(name))
+    idf = {g: math.log((1 + len(names)) / (1 + n)) + 1 for g, n in known.items()}
+
+    def vector(text):
+        values = {g: (1 + math.log(n)) * idf[g] for g, n in grams(text).items() if g in idf}
+        length = math.sqrt(sum(value * value for value in values.values())) or 1.0
+        return {g: value / length for g, value in values.items()}
+
+    rows = [vector(name) for name in names]
+    if most is not None:
+        for gram in idf:
+            there = sorted((row[gram] for row in rows if gram in row), reverse=True)
+            if len(there) > most:
+                for row in rows:
+                    if row.get(gram, there[0]) < there[most - 1]:
+                        del row[gram]
+    return [
+        [20 * sum(v * row.get(g, 0.0) for g, v in vector(text).items()) for row in rows]
+        for text in texts
+    ]
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_characters_of_names_equal_a_slow_loop(most, monkeypatch):
+    names = ["abolition", "abolish slavery", "labels", "LABELLED text", "unrelated"]
+    texts = ["abolishing", "a label", "zzz", "slave text"]
+    if most is not None:
+        monkeypatch.setattr(name_characters, "MAX_POSTINGS", most)
+    found = name_characters.NameCharacters.of_names(names)
+    snapshot = SimpleNamespace(n_trained=5, n_labels=5, labels=LabelSet(names, names))
+    queries = Queries(texts, torch.zeros(4, 1))
+    rows = torch.arange(5).repeat(4, 1)
+    np.testing.assert_allclose(
+        found.score(queries, rows, snapshot), slow_name_scores(texts, names, most), atol=0.02
+    )

@@ -1,5 +1,6 @@
 """Arrays that move to a file when they grow, and data sets read into them."""
 
+import json
 import tracemalloc
 
 import numpy as np
@@ -10,7 +11,7 @@ from umpteen.data import csr, growing_array, mapped_strings, string_column, text
 from umpteen.data.checks import find_warnings
 from umpteen.data.csr import column_counts, row_sizes, row_sums
 from umpteen.data.dataset import Dataset
-from umpteen.data.formats import load_dataset, table_rows, tables, targets
+from umpteen.data.formats import load_dataset, records, table_rows, tables, targets
 from umpteen.data.growing_array import GrowingArray, forget, mapping_of
 from umpteen.data.statistics import find_oddities
 from umpteen.errors import DataError
@@ -126,6 +127,58 @@ def test_data_in_files_is_read_and_checked_as_in_memory(suffix, tmp_path, reques
     for name, (texts, matrix) in rows.items():
         assert stored[name][0] == texts
         assert (stored[name][1] != matrix).nnz == 0
+
+
+def write_labels(folder, n):
+    """Write n labels, and texts that name them by id or by text."""
+    folder.mkdir(exist_ok=True)
+    lines = [
+        {"id": f"l{i}", "text": f"label {i}", "content": "c" * (i % 3), "metadata": {"n": i}}
+        if i % 7
+        else {"id": f"l{i}", "text": f"label {i}"}
+        for i in range(n)
+    ]
+    names = [f"label {i * i % n}" if i % 5 == 0 else f"l{i * i % n}" for i in range(n)]
+    rows = [{"text": f"t {i}", "labels": names[i : i + 1 + i % 3]} for i in range(n)]
+    for name, given in (("labels", lines), ("train", rows)):
+        text = "".join(f"{json.dumps(record)}\n" for record in given)
+        (folder / f"{name}.jsonl").write_text(text)
+    return folder
+
+
+def test_many_labels_are_found_in_an_index_of_hashes(small_limits, tmp_path, monkeypatch):
+    folder = write_labels(tmp_path / "data", 900)
+    with monkeypatch.context() as patch:
+        patch.setattr(string_column, "PACKED_ROWS", 1 << 20)
+        plain = load_dataset(folder)
+    monkeypatch.setattr(table_rows, "LABELS_FOUND_AT_ONCE", 70)
+    monkeypatch.setattr(records, "ROWS_IN_MEMORY", 64)
+    many = load_dataset(folder)
+    assert isinstance(plain.labels.rows, dict)
+    assert isinstance(many.labels.rows, mapped_strings.StringRows)
+    for field in ("ids", "titles", "contents", "metadata", "fingerprint"):
+        assert getattr(many.labels, field) == getattr(plain.labels, field)
+    assert (many["train"].targets != plain["train"].targets).nnz == 0
+    assert find_warnings(many) == find_warnings(plain)
+
+
+@pytest.mark.parametrize(("place", "line"), [(140, 141), (899, 900)])
+def test_a_repeated_id_of_many_labels_has_its_line(small_limits, tmp_path, place, line):
+    folder = write_labels(tmp_path / "data", 900)
+    lines = (folder / "labels.jsonl").read_text().splitlines()
+    lines[place] = lines[17]
+    (folder / "labels.jsonl").write_text("\n".join(lines))
+    says = rf"labels\.jsonl, line {line}: label id 'l17' is there already at line 18"
+    with pytest.raises(DataError, match=says):
+        load_dataset(folder)
+
+
+def test_an_unknown_label_among_many_has_its_line(small_limits, tmp_path):
+    folder = write_labels(tmp_path / "data", 400)
+    with (folder / "train.jsonl").open("a") as out:
+        out.write('{"text": "t", "labels": ["l3", "l400"]}\n')
+    with pytest.raises(DataError, match=r"train\.jsonl, line 401.*'l400' is neither an id nor"):
+        load_dataset(folder)
 
 
 def test_memory_does_not_grow_with_the_rows(small_limits, tmp_path, monkeypatch):

@@ -42,12 +42,42 @@ def test_strings_are_found_by_value(strings, other):
 def test_equal_hashes_are_told_apart(monkeypatch):
     strings = [f"id-{n}" for n in range(50)]
     monkeypatch.setattr(
-        mapped_strings, "hashes_of", lambda packed: np.full(len(packed), 7, np.uint64)
+        mapped_strings, "hashed_blocks", lambda packed: [(0, np.full(len(packed), 7, np.uint64))]
     )
     packed = MappedStrings.pack(strings)
     rows = StringRows(packed, *mapped_strings.sorted_hashes(packed))
     assert [rows[string] for string in strings] == list(range(50))
     assert "id-50" not in rows
+    assert rows.find(["id-3", "id-50", "id-3", "id-49"]) == {"id-3": 3, "id-49": 49}
+    assert rows.first_repeat() is None
+
+
+@settings(max_examples=40)
+@given(STRINGS, st.lists(st.text(max_size=5), max_size=9))
+def test_many_strings_are_found_at_once(strings, others):
+    packed = MappedStrings.pack(strings)
+    rows = StringRows(packed, *sorted_hashes(packed))
+    wanted = [*others, *strings[::-2]]
+    assert rows.find(wanted) == {one: strings.index(one) for one in wanted if one in strings}
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 300, 7])
+def test_hashes_of_many_strings_are_sorted_in_parts(monkeypatch, at_once):
+    monkeypatch.setattr(mapped_strings, "SORTED_AT_ONCE", at_once)
+    packed = MappedStrings.pack(f"id-{n * n}" for n in range(1001))
+    hashes, rows = sorted_hashes(packed)
+    expected = hashes_of(packed)
+    assert hashes.tolist() == sorted(expected.tolist())
+    assert expected[rows].tolist() == hashes.tolist()
+    assert rows.dtype == np.uint32
+
+
+def test_the_first_repeated_string_is_found():
+    strings = ["a", "b", "c", "b", "a", "b", *(f"id-{n}" for n in range(99)), "id-5"]
+    packed = MappedStrings.pack(strings)
+    assert StringRows(packed, *sorted_hashes(packed)).first_repeat() == (3, 1)
+    once = MappedStrings.pack(dict.fromkeys(strings))
+    assert StringRows(once, *sorted_hashes(once)).first_repeat() is None
 
 
 def test_hashes_spread_and_do_not_depend_on_neighbours():

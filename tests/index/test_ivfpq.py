@@ -66,6 +66,16 @@ def test_scores_are_those_of_the_mapped_vectors(index, vectors):
     assert recall(index, ExactIndex.build(vectors), vectors[:200], 10) > 0.95
 
 
+def test_a_search_starts_no_threads_that_read_ahead(index):
+    faiss = pytest.importorskip("faiss")
+    assert faiss.downcast_InvertedLists(index.index.invlists).prefetch_nthread == 0
+
+
+def test_coarser_codes_have_more_candidates(vectors):
+    fine, coarse = (IvfPqIndex.build(vectors, n_lists=8, code_bytes=n) for n in (8, 4))
+    assert (fine.candidates, coarse.candidates) == (128, 256)
+
+
 def test_a_graph_finds_the_lists_too(vectors, monkeypatch):
     monkeypatch.setattr(ivfpq_files, "GRAPH_LISTS", 10)
     index = IvfPqIndex.build(vectors, n_lists=32, nprobe=8, code_bytes=4)

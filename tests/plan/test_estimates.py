@@ -4,12 +4,15 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
+from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError
 from umpteen.plan import MACHINES, Job, estimate, exchange, find_encoder, find_machine, formulas
 from umpteen.plan.encoders import ENCODER_SHAPES
 from umpteen.plan.estimate import ALWAYS, BETWEEN_STEPS, IN_A_STEP, peak_bytes
+from umpteen.plan.from_data import heaps_law
 from umpteen.plan.machines import GIB
 
 H200 = MACHINES["h200"]
@@ -191,6 +194,46 @@ def test_devices_that_exchange_more_or_over_slower_links_take_longer():
     assert estimate(BASE, slow).seconds == estimate(BASE, H200).seconds
     many = dataclasses.replace(two, labels=100_000_000)
     assert exchange.refresh_bytes(many) < 4 * many.labels * many.dim  # no label vector travels
+
+
+@pytest.mark.parametrize(("words", "exponent"), [(5_000, 0.3), (3_000, 0.5), (60_000, 0.9)])
+def test_the_law_of_a_data_set_counts_the_different_words_of_its_batches(words, exponent):
+    rng = np.random.default_rng(0)
+
+    def text(topic, length):
+        drawn = (words * rng.random(length) ** (1 / exponent)).astype(int)
+        own = np.where(rng.random(length) < 0.3, drawn % 20 + 20 * topic, drawn)
+        return " ".join(f"W{n}" for n in own)
+
+    n_labels = 40
+    names = {f"l{label}": text(label, 4) for label in range(n_labels)}
+    topics = rng.integers(n_labels, size=2_003)
+    texts = [text(topic, 31) for topic in topics.tolist()]
+    data = Dataset.from_lists(texts, [[f"l{topic}"] for topic in topics], label_texts=names)
+    factor, power = heaps_law(data, text="all", max_tokens=24)
+    for n_texts in (97, 501):
+        some = np.argsort(topics, kind="stable")[:n_texts]
+        batch = [texts[row].split()[:24] for row in some]
+        batch += [names[f"l{topic}"].split() for topic in set(topics[some].tolist())]
+        counted = len({word for own in batch for word in own})
+        assert factor * sum(map(len, batch)) ** power == pytest.approx(counted, rel=0.25)
+
+
+def test_few_texts_have_a_law_too():
+    few = Dataset.from_lists(["a red apple", "a pear"], [["apple"], []])
+    factor, power = heaps_law(few, text="all", max_tokens=8)
+    assert factor * 4**power == pytest.approx(3, rel=0.1)  # a, red, apple, apple
+    empty = Dataset.from_lists(["", ""], [["1"], ["1"]], label_texts={"1": ""})
+    assert heaps_law(empty, text="title", max_tokens=8)[0] >= 0
+
+
+def test_a_sum_of_a_frugal_gradient_grows_with_the_different_words():
+    few = dataclasses.replace(JOBS["frugal"], gpus=2, vocabulary=(10.0, 0.4))
+    many = dataclasses.replace(few, vocabulary=(1.4, 0.94))
+    assert exchange.step_bytes(few) < exchange.step_bytes(many)
+    other = dataclasses.replace(few, encoder=ENCODER_SHAPES["minilm"])
+    known = dataclasses.replace(other, vocabulary=many.vocabulary)
+    assert exchange.step_bytes(other) == exchange.step_bytes(known)  # its gradients are dense
 
 
 def test_a_refresh_takes_at_least_its_products_and_more_with_more_to_mine():

@@ -192,7 +192,7 @@ def test_contributions_add_up_to_the_difference_from_the_mean():
     candidates, positive = made(counts=np.where(np.arange(len(COUNTS)) < 9, 0, COUNTS))
     model = fit_ensemble(candidates, positive, ALL, prior=prior_weights(ALL))
     split = model.contributions(candidates, torch.float64)
-    assert set(split) == {"dual", "classifier", "knn", "lexical", "frequency"}
+    assert set(split) == {"dual", "classifier", "knn", "lexical", "names", "frequency"}
     scores = model.scores(candidates, torch.float64)
     for query in range(len(candidates)):
         own = candidates.valid[query]

@@ -159,11 +159,12 @@ def test_mean_contributions_equal_a_loop():
 
 def test_combinations_leave_one_scorer_out():
     assert scorer_combinations(ALL) == [
+        ("dual", "classifier", "knn", "lexical", "names"),
+        ("classifier", "knn", "lexical", "names"),
+        ("dual", "knn", "lexical", "names"),
+        ("dual", "classifier", "lexical", "names"),
+        ("dual", "classifier", "knn", "names"),
         ("dual", "classifier", "knn", "lexical"),
-        ("classifier", "knn", "lexical"),
-        ("dual", "knn", "lexical"),
-        ("dual", "classifier", "lexical"),
-        ("dual", "classifier", "knn"),
         ("dual", "classifier"),
     ]
     assert scorer_combinations(["lexical_ranker"]) == [("lexical",)]

@@ -125,13 +125,16 @@ def test_one_label_and_any_encoder(tiny_bert):
     assert model.predict("an apple", k=3).ids == [["fruit"]]
 
 
-def test_what_is_in_the_way(run, tiny_bert):
-    with pytest.raises(RunError, match="not empty"):
+def test_what_is_in_the_way(run, tiny_bert, tmp_path):
+    with pytest.raises(RunError, match="not empty; name a new folder"):  # it cannot be resumed
         start(NAMES, out=run, device="cpu")
+    with pytest.raises(DataError, match="is a folder; give a file"):
+        start(NAMES, str(tmp_path), device="cpu")
     with pytest.raises(DataError, match="does not exist"):
         start(NAMES, "no-such-file.txt", device="cpu")
     with pytest.raises(DataError, match="unlabelled texts"):
-        start(NAMES, self_training=True, encoder=str(tiny_bert), device="cpu")
+        start(NAMES, out=tmp_path / "new", self_training=True, encoder=str(tiny_bert), device="cpu")
+    assert not (tmp_path / "new").exists()  # nothing is left behind
 
 
 def test_it_turns_into_a_trained_run(tiny_bert, tmp_path):
@@ -149,3 +152,52 @@ def test_it_turns_into_a_trained_run(tiny_bert, tmp_path):
     assert list(model.labels.ids) == [*data.labels.ids, "tax"]
     assert model.label_counts[model.labels.rows["tax"]] == 1  # the correction is a training text
     assert model.heads[-1] == "combined"
+
+
+def test_too_few_texts_to_train_on_are_refused(run, tmp_path):
+    data = umpteen.Dataset.from_lists(TEXTS, LABELS, label_texts=NAMES)
+    with pytest.raises(DataError, match=r"^6 labelled texts cannot improve .* examples add$"):
+        train(data, out=tmp_path / "out", from_run=run, device="cpu")
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def texts_of_labels():
+    """Texts about one label each, enough to cross-validate an ensemble."""
+    things = {
+        "fruit": "apples pears plums cherries",
+        "kitchen": "ovens fridges kettles stoves",
+        "vehicle": "cars bicycles trains buses",
+        "music": "violins drums pianos flutes",
+    }
+    pairs = [
+        (f"please note {word} {thing}", name)
+        for word in ("old", "new")
+        for name in things
+        for thing in things[name].split()
+    ]
+    return [text for text, _ in pairs], [[name] for _, name in pairs]
+
+
+def test_a_trained_run_keeps_the_scorer_of_names(run, tmp_path):
+    texts, labels = texts_of_labels()
+    given = ["train.epochs=2", "ensemble.min_queries=2"]
+    names = {**NAMES, "tool": "tools such as hammers", "fruit": "berries"}
+    data = umpteen.Dataset.from_lists(texts, labels, label_texts=names)
+    first = train(data, out=tmp_path / "first", from_run=run, overrides=given, device="cpu")
+    start = umpteen.Predictor.load(run, device="cpu")
+    kept = first._ranker.retrievers["names"]
+    before = dict(zip(start.labels.ids, start.label_vectors.numpy(), strict=True))
+    own = dict(zip(first.labels.ids, kept.label_vectors.numpy(), strict=True))
+    for name in ("kitchen", "vehicle", "music"):
+        assert np.array_equal(own[name], before[name])
+    # A new label, and one with another text, are encoded.
+    for name in ("tool", "fruit"):
+        assert np.allclose(own[name], start.vectors([names[name]])[0], atol=1e-6)
+    scorers = {scorer for variant in first.ensemble.variants for scorer in variant.scorers}
+    assert "names" in scorers
+    second = train(
+        data, out=tmp_path / "second", from_run=tmp_path / "first", overrides=given, device="cpu"
+    )
+    again = second._ranker.retrievers["names"].label_vectors.numpy()
+    order = [first.labels.row(i) for i in second.labels.ids]
+    assert np.array_equal(again, kept.label_vectors.numpy()[order])

@@ -67,10 +67,11 @@ def judge(
     from umpteen import judgements
     from umpteen.data.formats import load_dataset
     from umpteen.data.formats.table_options import TableOptions
-    from umpteen.files import atomic_file
+    from umpteen.files import atomic_file, require_writable
     from umpteen.predictor import Predictor
     from umpteen.teachers import load_teacher
 
+    require_writable(Path(out))  # before anything is judged
     teacher = load_teacher(spec, model=model, device=device)
     predictor = Predictor.load(run, device=device)
     which, known = predictor.text_config.text, None

@@ -86,16 +86,16 @@ def study(
 
 
 def _compare(plan: Study, out: str, against: str) -> list[Difference]:
-    """Return the paired differences, and keep them."""
+    """Return the paired differences, and keep them with those against other switches."""
     from pathlib import Path
 
     from umpteen.files import write_json as write_file
     from umpteen.study import paired
 
-    found = paired.differences(plan, out, against)
-    if (Path(out) / "per_query").is_dir():  # else they were kept, and are as they were
+    found = paired.all_differences(plan, out, against)
+    if found:
         write_file(Path(out) / paired.KEPT, paired.as_json(found))
-    return found
+    return [each for each in found if each.against == against.removeprefix(paired.PRESET)]
 
 
 def _run_missing(plan: Study, out: str, **options: Any) -> list[str]:

@@ -45,10 +45,12 @@ def suggest(
     labels and add the file with umpteen examples add RUN FILE.
     """
     from umpteen.data.record_output import RecordLines
-    from umpteen.files import atomic_file
+    from umpteen.files import atomic_file, require_writable
     from umpteen.predictor import Predictor
     from umpteen.suggestions import suggest as choose
 
+    if out is not None:
+        require_writable(Path(out))
     predictor = Predictor.load(run, device=device)
     reader = open_texts(predictor, file, table, data_format)
     read = _Read(reader, predictor.text_config.text)

@@ -15,6 +15,8 @@ from umpteen.display import counted
 COMMON_SHARE = 0.5
 MIN_ROWS = 20
 """Fewer rows say nothing about how common a label is."""
+MAX_COMPARED = 1 << 20
+"""Label ids that are compared with each other; of more, evenly spaced ones."""
 JOINED_SHARE = 0.2
 MAX_REUSE = 2.0
 TOKENS_PER_WORD = 4 / 3
@@ -111,7 +113,8 @@ def _joined_labels(dataset: Dataset) -> list[str]:
     ids = dataset.labels.ids
     if "train" not in dataset:
         return []
-    used = [ids[row] for row in np.flatnonzero(dataset.label_counts).tolist()]
+    rows = np.flatnonzero(dataset.label_counts)
+    used = [ids[row] for row in rows[:: len(rows) // MAX_COMPARED + 1].tolist()]
     known, n = set(used), len(dataset["train"])
     reuse = dataset["train"].targets.nnz / max(1, len(used))
     # Of few rows, a slash alone is no sign: labels may be paths.

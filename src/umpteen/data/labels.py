@@ -9,10 +9,27 @@ from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any
 
+from umpteen.data.mapped_strings import MappedStrings, StringRows, sorted_hashes
 from umpteen.display import counted, shorten
 from umpteen.errors import DataError
 
 FIELDS_AT_ONCE = 30_000
+
+
+class RepeatedLabel(DataError):
+    """A label id is there twice.
+
+    Args:
+        label_id: The id.
+        rows: Its second row and its first.
+    """
+
+    def __init__(self, label_id: str, rows: tuple[int, int]) -> None:
+        super().__init__(
+            f"label id {label_id!r} is there twice; every label needs an id of its own"
+        )
+        self.label_id = label_id
+        self.rows = rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,12 +60,8 @@ class LabelSet:
             raise DataError(f"{len(self.ids)} label ids but {len(self.contents)} label contents")
         if self.metadata is not None and len(self.metadata) != len(self.ids):
             raise DataError(f"{len(self.ids)} label ids but metadata of {len(self.metadata)}")
-        if len(self.rows) != len(self.ids):
-            seen: set[str] = set()
-            double = next(i for i in self.ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-            raise DataError(
-                f"label id {double!r} is there twice; every label needs an id of its own"
-            )
+        if (rows := self._repeated()) is not None:
+            raise RepeatedLabel(self.ids[rows[0]], rows)
 
     @classmethod
     def checked_before(
@@ -79,8 +92,20 @@ class LabelSet:
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
-        """From id to row."""
+        """From id to row; a sorted index of hashes where the ids are in arrays."""
+        if isinstance(self.ids, MappedStrings):
+            return StringRows(self.ids, *sorted_hashes(self.ids))
         return {label_id: row for row, label_id in enumerate(self.ids)}
+
+    def _repeated(self) -> tuple[int, int] | None:
+        """Return the row of the first id that is there before, and the earlier row."""
+        if isinstance(self.rows, StringRows):
+            return self.rows.first_repeat()
+        if len(self.rows) == len(self.ids):
+            return None
+        first: dict[str, int] = {}
+        rows = ((row, first.setdefault(name, row)) for row, name in enumerate(self.ids))
+        return next((row, before) for row, before in rows if row != before)
 
     @property
     def texts(self) -> Sequence[str]:

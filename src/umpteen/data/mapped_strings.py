@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.data.growing_array import forget
+from umpteen.data.growing_array import GrowingArray, forget
 from umpteen.errors import DataError
 
 AT_ONCE = 1 << 15
+SORTED_AT_ONCE = 1 << 22
+"""Hashes that are sorted in memory; of more, parts by their first bits, into files."""
 _PRIME = np.uint64(0x100000001B3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -130,13 +132,68 @@ class StringRows(Mapping[str, int]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._strings)
 
+    def find(self, strings: Sequence[str]) -> dict[str, int]:
+        """Return the positions of those strings that are there, in one search."""
+        wanted = list(dict.fromkeys(strings))
+        keys = hashes_of(MappedStrings.pack(wanted))
+        order = np.argsort(keys)  # neighbours read the same pages
+        places = np.empty(len(keys), np.int64)
+        places[order] = np.searchsorted(self._hashes, keys[order])
+        if not len(self._hashes):
+            return {}
+        places = np.minimum(places, len(self._hashes) - 1)
+        met = np.flatnonzero(self._hashes[places] == keys)
+        found: dict[str, int] = {}
+        for number, row in zip(met, self._rows[places[met]].tolist(), strict=True):
+            string = wanted[number]
+            if self._strings[row] != string:  # another string with the same hash
+                if string not in self:
+                    continue
+                row = self[string]
+            found[string] = row
+        return found
 
-def sorted_hashes(strings: MappedStrings) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-    """Return what ``StringRows`` takes: ascending hashes and the position of each."""
-    found = hashes_of(strings)
-    order = np.argsort(found, kind="stable")
-    small = len(order) < 1 << 32
-    return found[order], order.astype(np.uint32 if small else np.uint64)
+    def first_repeat(self) -> tuple[int, int] | None:
+        """Return the position of the first string that is there before, and the earlier one."""
+        repeats: list[tuple[int, int]] = []
+        for start in range(0, len(self._hashes) - 1, AT_ONCE):
+            some = self._hashes[start : start + AT_ONCE + 1]
+            for place in (start + np.flatnonzero(some[1:] == some[:-1])).tolist():
+                rows = self._rows[place : place + 2].tolist()
+                if self._strings[rows[0]] == self._strings[rows[1]]:
+                    repeats.append((rows[1], rows[0]))
+            repeats = [min(repeats)] if repeats else []
+        forget(self._hashes)
+        forget(self._rows)
+        return repeats[0] if repeats else None
+
+
+def sorted_hashes(
+    strings: MappedStrings,
+) -> tuple[NDArray[np.uint64], NDArray[np.unsignedinteger]]:
+    """Return what ``StringRows`` takes: ascending hashes and the position of each.
+
+    Those of many strings are in files, and memory does not grow with the number of strings.
+    """
+    small = np.dtype(np.uint32 if len(strings) < 1 << 32 else np.uint64)
+    bits = max(0, (len(strings) - 1) // SORTED_AT_ONCE).bit_length()
+    parts = [(GrowingArray(np.uint64), GrowingArray(small)) for _ in range(1 << bits)]
+    for start, own in hashed_blocks(strings):
+        rows = np.arange(start, start + len(own), dtype=small)
+        of = own >> np.uint64(64 - bits) if bits else np.zeros_like(own)
+        order = np.argsort(of, kind="stable")
+        cuts = np.cumsum(np.bincount(of.astype(np.int64), minlength=len(parts)))[:-1]
+        pieces = zip(np.split(own[order], cuts), np.split(rows[order], cuts), strict=True)
+        for part, (hashes, places) in zip(parts, pieces, strict=True):
+            part[0].extend(hashes)
+            part[1].extend(places)
+    found = GrowingArray(np.uint64), GrowingArray(small)
+    for part in parts:
+        hashes, rows = (array.finish() for array in part)
+        order = np.argsort(hashes, kind="stable")
+        found[0].extend(hashes[order])
+        found[1].extend(rows[order])
+    return found[0].finish(), found[1].finish()
 
 
 def hashes_of(strings: MappedStrings) -> NDArray[np.uint64]:
@@ -145,6 +202,13 @@ def hashes_of(strings: MappedStrings) -> NDArray[np.uint64]:
     Two strings may have the same one: the reader compares the strings too.
     """
     found = np.empty(len(strings), np.uint64)
+    for start, own in hashed_blocks(strings):
+        found[start : start + len(own)] = own
+    return found
+
+
+def hashed_blocks(strings: MappedStrings) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield the position of the first string, and the hashes, of each block."""
     for start in range(0, len(strings), AT_ONCE):
         bounds = strings.offsets[start : start + AT_ONCE + 1]
         raw = strings.raw[bounds[0] : bounds[-1]]
@@ -160,8 +224,9 @@ def hashes_of(strings: MappedStrings) -> NDArray[np.uint64]:
         mixed = sums[bounds[1:]] - sums[bounds[:-1]]
         mixed ^= mixed >> np.uint64(32)
         mixed *= _MIX
-        found[start : start + AT_ONCE] = mixed ^ (mixed >> np.uint64(29))
-    return found
+        yield start, mixed ^ (mixed >> np.uint64(29))
+        forget(strings.raw)
+        forget(strings.offsets)
 
 
 def _decoded(raw: bytes) -> str:

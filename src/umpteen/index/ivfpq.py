@@ -23,8 +23,12 @@ FILE = "labels.faiss"
 IVFPQ_LABELS = 5_000_000
 """From this many labels on ``umpteen index`` builds this kind by default."""
 DEFAULT_MEMORY = 2 << 30
-CANDIDATES = 256
+CANDIDATES = 128
 """Labels per query that are scored again from their vectors, at least."""
+COARSE_CANDIDATES = 256
+"""The same where a byte of a code stands for more than two dimensions."""
+SHARE_OF_LISTS = 48
+"""A search reads one of so many lists."""
 CANDIDATES_PER_K = 8
 MAX_WIDTH = 1 << 14
 """A search that needs more candidates than this scores all allowed labels instead."""
@@ -72,7 +76,7 @@ class IvfPqIndex:
         n_lists: int | None = None,
         code_bytes: int | None = None,
         nprobe: int | None = None,
-        candidates: int = CANDIDATES,
+        candidates: int | None = None,
         max_memory: int = DEFAULT_MEMORY,
         workspace: str | Path | None = None,
         seed: int = 0,
@@ -83,8 +87,9 @@ class IvfPqIndex:
             vectors: (L, D), a NumPy array, memory-mapped or not, or a torch tensor.
             n_lists: Inverted lists; None for about four times the square root of the labels.
             code_bytes: Bytes of a code, a divisor of D; None for up to D / 2 and 64.
-            nprobe: The lists that a search reads; None for a 64th, at least 16.
-            candidates: Labels per query to score again, at least.
+            nprobe: The lists that a search reads; None for a 48th, at least 16.
+            candidates: Labels per query to score again, at least; None for 128, or 256 where a byte
+                of a code stands for more than two dimensions.
             max_memory: Bytes that the build may use beside the vectors.
             workspace: Where the temporary folder is made; None for the system's place.
             seed: Chooses the training sample.
@@ -96,7 +101,10 @@ class IvfPqIndex:
         """
         rows = MappedRows(vectors)
         shape = ivfpq_files.Shape.of(rows.n_rows, rows.dim, n_lists, code_bytes)
-        probes = min(shape.n_lists, _positive("nprobe", nprobe or max(16, shape.n_lists // 64)))
+        lists = max(16, shape.n_lists // SHARE_OF_LISTS)
+        probes = min(shape.n_lists, _positive("nprobe", nprobe or lists))
+        if candidates is None:
+            candidates = CANDIDATES if rows.dim <= 2 * shape.code_bytes else COARSE_CANDIDATES
         _positive("candidates", candidates)
         owner = tempfile.TemporaryDirectory(prefix="umpteen-index-", dir=workspace)
         file = Path(owner.name) / FILE

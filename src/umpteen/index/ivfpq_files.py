@@ -228,6 +228,8 @@ def open_file(file: Path, about: dict[str, Any]) -> Any:
         if found != {key: about.get(key) for key in found}:
             raise RunError(f"{file} is damaged: its checksum is another one; {again}")
         index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        # faiss starts 32 threads for each search that read the lists which the search reads too.
+        faiss.downcast_InvertedLists(index.invlists).prefetch_nthread = 0
     except (RuntimeError, *LOAD_ERRORS) as cause:
         raise RunError(f"{file} cannot be read by faiss ({cause}); {again}") from cause
     sizes = (index.ntotal, index.d, getattr(index, "code_size", 0))

@@ -11,9 +11,6 @@ from umpteen.plan import formulas
 from umpteen.plan.job import Job
 from umpteen.plan.machines import Machine
 
-HEAPS = 5.0, 0.6
-"""Distinct tokens of a rank's T tokens are about a T^b (Heaps' law), in clustered batches of MDN's
-texts; random texts have half as many again, and texts of few different words fewer."""
 SUMMARY = 2
 """Numbers that an objective keeps of a block's scores for each query: a maximum and a sum."""
 PLACES = 100
@@ -55,7 +52,7 @@ def gradient_bytes(job: Job) -> float:
     if not shape.frugal:
         return ring(job, 4.0 * (dense + shape.table_weights))
     # Each rank has the distinct tokens of its texts; row numbers are 8 bytes.
-    factor, power = HEAPS
+    factor, power = job.vocabulary
     labels = formulas.pool_labels(job) * job.dual * (job.label_tokens or job.tokens)
     tokens = (job.batch * job.tokens + labels) / job.gpus
     rows = job.gpus * min(tokens, shape.vocabulary, factor * tokens**power)

@@ -27,6 +27,9 @@ class Job:
     """Of a text, on average."""
     label_tokens: float = 0.0
     """Of a label's text, on average; 0 for as many as a text. For what ranks exchange alone."""
+    vocabulary: tuple[float, float] = (5.0, 0.6)
+    """Heaps' law, a and b: T tokens of a batch hold about a T^b different ones. For what ranks
+    exchange alone; these numbers are near those of MDN-SeeAlso."""
     positives: float = 5.0
     """Labels of a query, on average."""
     dual: bool = True

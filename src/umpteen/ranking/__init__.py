@@ -13,6 +13,8 @@ RETRIEVERS = Registry(
         "lexical_ranker": "umpteen.ranking.retrievers.lexical:LexicalRetriever",
         "one_vs_rest": "umpteen.ranking.retrievers.lexical:OneVsRestRetriever",
         "lexical_knn": "umpteen.ranking.retrievers.knn:LexicalKnn",
+        "names": "umpteen.ranking.retrievers.names:Names",
+        "name_characters": "umpteen.ranking.retrievers.name_characters:NameCharacters",
     },
 )
 """In this order they are fitted, loaded and laid out in the features of the ensemble."""

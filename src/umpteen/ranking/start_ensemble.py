@@ -28,16 +28,18 @@ from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, retrievers_of
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.retrievers.knn import Knn, LexicalKnn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
+from umpteen.ranking.retrievers.name_characters import NameCharacters
 from umpteen.ranking.storage import StoredEnsemble
 from umpteen.ranking.trained_examples import TextSnippets, TrainedExamples
 from umpteen.ranking.unseen_labels import UnseenWeights
 from umpteen.ranking.variants import PropensityModel, Variant, scorer_combinations
 
-UNTRAINED_RETRIEVERS = ("dual", "knn", "lexical_ranker", "lexical_knn")
+UNTRAINED_RETRIEVERS = ("dual", "knn", "lexical_ranker", "lexical_knn", "name_characters")
 COSINE = 11.0
 """Score of a cosine of one between text and name, whitened."""
 LEXICAL = 0.66
-"""Score of one unit of the lexical score, which is 20 times a cosine of tf-idf rows."""
+"""Score of one unit of a lexical score, which is 20 times a cosine of tf-idf rows: of words, and of
+character n-grams."""
 VOTE_SHARE = 2
 """Position of the votes themselves among the features of votes."""
 VOTES = 8.0
@@ -78,11 +80,10 @@ def start_weights(retrievers: tuple[str, ...]) -> EnsembleWeights:
         else:
             unseen += [0.0, LEXICAL] + [0.0] * (n - 2)
         place += n + 1
-    own = np.array([*unseen, 0.0])
-    zeros, ones = np.zeros(len(own)), np.ones(len(own))
-    return replace(
-        first, mean=mean, scale=scale, weights=weights, unseen=UnseenWeights(zeros, ones, own)
-    )
+    values = np.array([*unseen, 0.0])
+    zeros, ones = np.zeros(len(values)), np.ones(len(values))
+    by_text = UnseenWeights(zeros, ones, values)
+    return replace(first, mean=mean, scale=scale, weights=weights, unseen=by_text)
 
 
 def start_calibration(retrievers: tuple[str, ...]) -> Calibration:
@@ -107,6 +108,7 @@ def start_ensemble(
         "knn": Knn(KNN),
         "lexical_ranker": lexical,
         "lexical_knn": LexicalKnn(lexical, LEXICAL_KNN),
+        "name_characters": NameCharacters.of_names(names, texts),
     }
     n = len(names)
     examples = TrainedExamples(

@@ -14,6 +14,7 @@ SCORER_TITLES = {
     "classifier": "classifier",
     "knn": "similar examples",
     "lexical": "exact words",
+    "names": "label names",
     "frequency": "label frequency",
     "reranker": "re-ranking",
 }

@@ -21,6 +21,8 @@ PAIRED_METRICS = ("P@1", "P@5", "PSP@1", "PSP@5")
 PRESET = "preset:"
 KEPT = "paired.json"
 """Differences in the folder of a study, since the values of queries are too large to keep."""
+SAME = 0.02
+"""Points by which a kept difference may miss that of its results: queries are in half precision."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,16 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether all seeds agree on the sign and chance among queries is below one in a hundred.
+        """Whether the difference is larger than queries and seeds vary.
 
-        False with fewer than three seeds.
+        All seeds agree on the sign, p is below 0.01, and the mean is more than twice its standard
+        error between seeds. False with fewer than three seeds.
         """
+        if len(self.by_seed) < 3 or self.p >= 0.01:
+            return False
         signs = {value > 0 for value in self.by_seed}
-        return len(self.by_seed) >= 3 and len(signs) == 1 and self.p < 0.01
+        error = np.std(self.by_seed, ddof=1) / np.sqrt(len(self.by_seed))
+        return len(signs) == 1 and abs(self.mean) > 2 * float(error)
 
 
 def two_sided_p_value(differences: NDArray[Any]) -> float:
@@ -71,16 +77,26 @@ def differences(study: Study, out: str | Path, against: str) -> list[Difference]
         against: The name of a switch, or ``preset:NAME`` for the runs of a preset.
 
     Returns:
-        A difference for each metric, in the order of the study; those that were kept, where the
-        values of queries are gone.
+        A difference for each metric, in the order of the study; a kept one where the values of
+        queries are gone and both results are as they were.
     """
+    base = against.removeprefix(PRESET)
+    return [each for each in all_differences(study, out, against) if each.against == base]
+
+
+def all_differences(study: Study, out: str | Path, against: str) -> list[Difference]:
+    """Return those of ``differences`` and the kept ones against other switches."""
     out = Path(out)
-    found = list(_differences(study, out, against))
-    if found or not (out / KEPT).is_file():
-        return found
-    kept = read_json(out / KEPT, error=RunError)
-    every = [Difference(**{**each, "by_seed": tuple(each["by_seed"])}) for each in kept]
-    return [each for each in every if each.against == against.removeprefix(PRESET)]
+    found = {_place(each): each for each in _differences(study, out, against)}
+    for each in _kept(study, out):
+        new = found.get(_place(each))
+        if new is None or len(new.by_seed) < len(each.by_seed):
+            found[_place(each)] = each
+    order = {key: at for at, key in enumerate(_results(study, out))}
+    return sorted(
+        found.values(),
+        key=lambda each: (each.against, order[each.data, each.preset, each.switch]),
+    )
 
 
 def as_json(found: Sequence[Difference]) -> list[dict[str, Any]]:
@@ -106,6 +122,59 @@ def table(found: Sequence[Difference]) -> str:
 def _cell(each: Difference) -> str:
     text = f"{each.mean:+.2f} (p {each.p:.2g})"
     return f"**{text}**" if each.is_clear else text
+
+
+def _place(each: Difference) -> tuple[str, ...]:
+    return each.data, each.preset, each.switch, each.against, each.head, each.metric
+
+
+def _kept(study: Study, out: Path) -> list[Difference]:
+    """Return the kept differences that are still those of the results."""
+    if not (out / KEPT).is_file():
+        return []
+    kept = [
+        Difference(**{**each, "by_seed": tuple(each["by_seed"])})
+        for each in read_json(out / KEPT, error=RunError)
+    ]
+    results = _results(study, out)
+    old = {_place(each)[:-1] for each in kept if not _is_current(each, results, study.head)}
+    return [each for each in kept if _place(each)[:-1] not in old]
+
+
+def _results(study: Study, out: Path) -> dict[tuple[str, str, str], dict[int, dict[str, Any]]]:
+    """Return the results that are there, by data, preset and switch, then by seed."""
+    found: dict[tuple[str, str, str], dict[int, dict[str, Any]]] = {}
+    for run in study.runs():
+        if result_file(out, run).is_file():
+            place = (run.source.name, run.preset, run.switch.name)
+            found.setdefault(place, {})[run.seed] = read_json(result_file(out, run), error=RunError)
+    return found
+
+
+def _is_current(
+    each: Difference,
+    results: dict[tuple[str, str, str], dict[int, dict[str, Any]]],
+    wanted: str,
+) -> bool:
+    """Return whether the results of both sides, seed by seed, have the kept differences."""
+    own = results.get((each.data, each.preset, each.switch), {})
+    # "against" is a switch of the same preset, or a preset.
+    theirs = results.get((each.data, each.preset, each.against)) or next(
+        (runs for key, runs in results.items() if key[:2] == (each.data, each.against)), {}
+    )
+    values = [
+        _metric(own[seed], wanted, each.metric) - _metric(theirs[seed], wanted, each.metric)
+        for seed in own
+        if seed in theirs
+    ]
+    return bool(values) and all(
+        any(abs(value - other) <= SAME for other in values) for value in each.by_seed
+    )
+
+
+def _metric(result: dict[str, Any], wanted: str, metric: str) -> float:
+    heads = result["heads"]
+    return float(heads[best_head(heads, wanted)]["metrics"].get(metric, np.nan))
 
 
 def _differences(study: Study, out: Path, against: str) -> Iterator[Difference]:

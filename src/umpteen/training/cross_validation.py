@@ -20,10 +20,9 @@ from umpteen.run_folder import RunFolder
 from umpteen.training.ensemble_validation import Collected, Judge, collect, joined
 from umpteen.training.fit_time import FIT_SECONDS, VARIANTS, FitTime, folds_in_time
 from umpteen.training.session import Session
+from umpteen.training.warm_settings import MIN_TEXTS
 
 FOLDS = 5
-MIN_TEXTS = 20
-"""Below this many labelled texts nothing is cross-validated: prior weights are used."""
 
 Used = TypeVar("Used")
 FitFold = Callable[[RunFolder, Predictor, Dataset], tuple[Predictor, StoredEnsemble]]
@@ -58,7 +57,8 @@ def cross_validate(
         fold_seconds: How long the first fold will take.
 
     Returns:
-        Candidates and the texts they belong to; None where there are too few texts or no time.
+        Candidates and the texts they belong to; None with fewer than ``MIN_TEXTS`` labelled texts,
+        or no time.
     """
     train = dataset["train"]
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))

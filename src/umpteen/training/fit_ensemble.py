@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from umpteen.config.schema import RunConfig
-from umpteen.data.dataset import Dataset
+from umpteen.data.dataset import Dataset, Propensity
 from umpteen.errors import RunError
 from umpteen.files import read_json
 from umpteen.log_lines import Detail
 from umpteen.predictor import Predictor
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.retriever_specs import retrievers_of
+from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.storage import StoredEnsemble, save_ensemble
 from umpteen.ranking.thresholds import MAX_CALIBRATION_ERROR
 from umpteen.ranking.variant_fitting import ValidationCandidates, fit_variant, positives_of
@@ -27,6 +28,7 @@ from umpteen.training.ensemble_validation import Collected, Judge, collect, judg
 from umpteen.training.fit_retrievers import (
     as_first_trained,
     carried_weights,
+    names_from_start,
     with_retrievers,
 )
 from umpteen.training.fit_time import (
@@ -79,11 +81,11 @@ def fit_ensemble_of_run(
     with log.stage("Loading the model", announced=False):
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
     limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
-    judge = judge_of(dataset, predictor.propensity or data.propensity)
-    judge = judge if _labelled(judge) >= settings.ensemble.min_queries else None
+    judge = _judge_of(dataset, predictor.propensity or data.propensity, settings)
     fold = FOLD_SHARE * training_seconds, -(-len(dataset["train"]) // FOLDS)
     own_time = limit.part(_learning_share(limit, judge, fold))
-    predictor, stored = with_retrievers(folder, predictor, dataset, settings, own_time, log)
+    names = names_from_start(folder, predictor)
+    predictor, stored = with_retrievers(folder, predictor, dataset, settings, own_time, log, names)
     found, took = None, time.monotonic() - started
     if not limit.allows(1.0):
         log("No time to fit weights: the ensemble has prior weights")
@@ -99,7 +101,7 @@ def fit_ensemble_of_run(
             device=device,
             limit=limit,
             fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
-            fit_fold=_fold_fitter(settings, own_time.until - started, strict=limit.strict),
+            fit_fold=_fold_fitter(settings, own_time.until - started, limit.strict, names),
             time_fit=partial(_fit_seconds, settings=settings),
             log=log,
         )
@@ -109,18 +111,23 @@ def fit_ensemble_of_run(
     return stored.model
 
 
-def _labelled(judge: Judge | None) -> int:
-    return 0 if judge is None else int(np.count_nonzero(np.diff(judge.truth.indptr)))
+def _judge_of(dataset: Dataset, propensity: Propensity, settings: RunConfig) -> Judge | None:
+    """Return the validation split as a judge; None where it has too few labelled texts."""
+    judge = judge_of(dataset, propensity)
+    n = 0 if judge is None else int(np.count_nonzero(np.diff(judge.truth.indptr)))
+    return judge if n >= settings.ensemble.min_queries else None
 
 
-def _fold_fitter(settings: RunConfig, seconds: float, *, strict: bool) -> FitFold:
+def _fold_fitter(
+    settings: RunConfig, seconds: float, strict: bool, names: Retriever | None
+) -> FitFold:
     """Return what fits the retrievers of a fold, in as much time as those of the run had."""
 
     def fit_fold(
         place: RunFolder, own: Predictor, part: Dataset
     ) -> tuple[Predictor, StoredEnsemble]:
         limit = FitTime(time.monotonic() + seconds, strict)
-        return with_retrievers(place, own, part, settings, limit, QUIET)
+        return with_retrievers(place, own, part, settings, limit, QUIET, names)
 
     return fit_fold
 

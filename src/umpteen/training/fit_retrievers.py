@@ -60,6 +60,12 @@ def carried_weights(folder: RunFolder, stored: StoredEnsemble) -> EnsembleModel 
     )
 
 
+def names_from_start(folder: RunFolder, predictor: Predictor) -> Retriever | None:
+    """Return what scores label names as the run did that this one was trained from."""
+    start = WarmStart.of(folder)
+    return None if start is None else start.names(predictor.labels, predictor.encoder.device)
+
+
 def as_first_trained(folder: RunFolder, settings: RunConfig) -> RunConfig:
     """Return settings with the whole schedule, for models that do not start from another run."""
     start = WarmStart.of(folder)
@@ -75,6 +81,7 @@ def with_retrievers(
     settings: RunConfig,
     limit: FitTime,
     log: Log,
+    names: Retriever | None = None,
 ) -> tuple[Predictor, StoredEnsemble]:
     """Store the training texts, fit the retrievers and combine them with prior weights.
 
@@ -92,7 +99,7 @@ def with_retrievers(
         what = f"Indexing {len(chosen):,} examples"
         with log.stage(what, kind="example index", announced=False):
             index = index_examples(_comparable(predictor, vectors))
-    context = fit_retrievers(predictor, train, texts, settings, limit=limit, log=log)
+    context = fit_retrievers(predictor, train, texts, settings, limit=limit, log=log, names=names)
     model = _prior_model(folder, context.fitted, dataset)
     examples = None
     if vectors is not None:
@@ -120,6 +127,7 @@ def fit_retrievers(
     *,
     limit: FitTime,
     log: StageLog,
+    names: Retriever | None = None,
 ) -> FitContext:
     """Learn what retrievers need; return it with the retrievers, by name."""
     context = FitContext(
@@ -135,6 +143,7 @@ def fit_retrievers(
         stores_examples=settings.examples.kept != "none",
         until=limit.until if limit.strict else math.inf,
         lexical=settings.ensemble.lexical,
+        names=names,
     )
     what = f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)"
     with log.stage(what, kind="lexical", announced=context.lexical):

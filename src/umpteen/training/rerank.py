@@ -106,7 +106,7 @@ def texts_apart(
     return out_of_fold(
         run.dataset, run.settings, run.model, text_match,
         folds=folds, n=options.candidates, cache=cache or default_cache(),
-        device=device, log=log,
+        device=device, log=log, names=run.stored.retrievers.get("names"),
     )  # fmt: skip
 
 

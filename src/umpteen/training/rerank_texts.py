@@ -24,6 +24,7 @@ from umpteen.ranking.reranking.reranker import Reranker, score_network
 from umpteen.ranking.reranking.shortlist import Shortlist, shortlist
 from umpteen.ranking.reranking.text_match import TextMatch
 from umpteen.ranking.reranking.token_match import TokenMatch
+from umpteen.ranking.retrievers.base import Retriever
 from umpteen.ranking.storage import StoredEnsemble, with_knn_configs
 from umpteen.ranking.unseen_labels import hidden_labels, hide
 from umpteen.ranking.variant_fitting import positives_of
@@ -167,6 +168,7 @@ def out_of_fold(
     cache: Path,
     device: str,
     log: Log,
+    names: Retriever | None = None,
 ) -> OutOfFold:
     """Train models on parts of the training texts and shortlist the others with them.
 
@@ -200,7 +202,7 @@ def out_of_fold(
             cache=cache,
             device=device,
             fit_fold=lambda place, own, part: with_retrievers(
-                place, own, part, settings, limit=_limit(settings), log=_silent
+                place, own, part, settings, _limit(settings), _silent, names
             ),
             use=use,
         )

@@ -22,7 +22,7 @@ from umpteen.data.formats.row_batches import open_rows
 from umpteen.data.label_files import as_labels
 from umpteen.data.labels import LabelSet
 from umpteen.data.tokens import prepare
-from umpteen.errors import DataError
+from umpteen.errors import DataError, RunError
 from umpteen.files import atomic_file, disk_errors
 from umpteen.model.model import Model
 from umpteen.model.storage import TextConfig, load_model, save_model
@@ -93,10 +93,10 @@ def start(
     """
     log = log or _silent
     found = as_labels(labels, language=language)
-    sample = _sample(_texts(texts, text), seed)
+    sample = _sample(_texts(texts, text), seed, needed=bool(self_training))
     data = None if check is None else as_dataset(check, known_labels=list(found.ids))
     temporary = TemporaryRun() if out is None else None
-    folder = RunFolder(temporary.path if temporary is not None else str(out))
+    folder = _free(RunFolder(temporary.path if temporary is not None else str(out)))
     with (
         training_lock(folder, ONE_RANK, resume=False),
         disk_errors(folder.path, advice="start again in another folder"),
@@ -165,8 +165,6 @@ class _Start:
     def self_train(self, data: Dataset | None) -> None:
         """Move label vectors towards texts; with data, keep the result only if P@1 rises."""
         predictor = Predictor.load(self.folder.path, device=self.device)
-        if not self.texts:
-            raise DataError("self-training needs unlabelled texts; give some with --texts")
         vectors = pseudo_label_vectors(predictor, self.texts[:SAMPLE])
         before = None if data is None else measured(predictor, data)
         place = self.folder.model("best")
@@ -202,14 +200,25 @@ def _texts(given: Any, which: str) -> list[str]:
         batches = open_rows(Path(given)).batches()
         return [text for batch in batches for text in batch.texts(which)]
     if isinstance(given, str):
-        raise DataError(f"{given} does not exist; give a file of texts, or a list")
+        state = "is a folder" if Path(given).is_dir() else "does not exist"
+        raise DataError(f"{given} {state}; give a file of texts, or a list")
     return as_texts(given)
 
 
-def _sample(texts: list[str], seed: int) -> list[str]:
+def _sample(texts: list[str], seed: int, *, needed: bool) -> list[str]:
     """Return some texts in random order."""
     order = np.random.default_rng([seed, 0x57A]).permutation(len(texts))[:TERM_SAMPLE]
-    return [texts[row] for row in order.tolist() if texts[row].strip()]
+    some = [texts[row] for row in order.tolist() if texts[row].strip()]
+    if needed and not some:
+        raise DataError("self-training needs unlabelled texts; give some with --texts")
+    return some
+
+
+def _free(folder: RunFolder) -> RunFolder:
+    """Return a folder that a run can be made in; such a run cannot be resumed."""
+    if folder.path.is_dir() and not folder.is_new():
+        raise RunError(f"{folder.path} is not empty; name a new folder for the run")
+    return folder
 
 
 def _whiten_(

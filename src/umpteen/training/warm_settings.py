@@ -9,12 +9,15 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
+
 from umpteen.config.known_datasets import lay_over
 from umpteen.config.schema import EnsembleConfig, RunConfig
 from umpteen.config.settings import from_mapping, to_json, with_overrides
 from umpteen.data.dataset import Dataset
 from umpteen.data.samplers import grown_cluster_size
-from umpteen.errors import ConfigError, RunError
+from umpteen.display import counted
+from umpteen.errors import ConfigError, DataError, RunError
 from umpteen.files import read_json
 from umpteen.run_folder import RunFolder
 from umpteen.training.previous_changes import read_changes
@@ -25,6 +28,9 @@ EPOCHS = 0.1
 GROWN = 2.0
 """With more than so many times the texts of the other run, training is as long as from nothing: a
 short one from the weights of a few texts ranks worse."""
+MIN_TEXTS = 20
+"""Labelled texts from which on an ensemble is cross-validated. With fewer, a model that is trained
+from label names ranks worse than they do."""
 RATES = ("lr_encoder", "lr_heads", "lr_labels")
 SCHEDULE = ("epochs", "max_steps", *RATES)
 FREE = (
@@ -69,8 +75,26 @@ def resolve_warm(
         texts = f"{len(data['train']):,} training texts, {run.n_train():,} in {run.path}"
         reasons = (f"train.epochs {found.config.train.epochs}: {texts}",)
     require_same_shape(found.config, before, run, trained=trained)
+    if not trained and found.config.ensemble.enabled != "off":
+        _require_texts(run, data)
     whole = dataclasses.replace(found.config, encoder=before.encoder)
     return dataclasses.replace(found, config=whole, reasons=(*reasons, *found.reasons))
+
+
+def _require_texts(run: RunFolder, data: Dataset) -> None:
+    """Raise if there are too few labelled texts to train a run of label names on.
+
+    Raises:
+        DataError: If they are, and there is no validation split.
+    """
+    if "train" not in data or "validation" in data:
+        return
+    n = int(np.count_nonzero(np.diff(data["train"].filtered_targets().indptr)))
+    if n < MIN_TEXTS:
+        raise DataError(
+            f"{counted(n, 'labelled text')} cannot improve on the label names of {run.path}; train "
+            f"with {MIN_TEXTS} or more, and store fewer as corrections with umpteen examples add"
+        )
 
 
 def _continued(run: RunFolder, before: RunConfig, given: GivenSettings) -> RunConfig:

@@ -6,6 +6,7 @@ be resumed without the other run:
 from/origin.json    the other run, and the schedule of its own training
 from/known.npy      the row of each label in the other run, -1 for a new label
 from/ensemble.json  the weights of its ensemble
+from/names, .npy    what scores label names, of a run that was started from them
 from/...            its changes and the texts it held out, see ``previous_changes``
 """
 
@@ -25,11 +26,13 @@ from safetensors import SafetensorError, safe_open
 from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
+from umpteen.data.labels import LabelSet
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import LOAD_ERRORS, atomic_folder, read_json, write_json
 from umpteen.model.chunked import ChunkedEncoder
 from umpteen.model.model import Model
 from umpteen.model.storage import load_model
+from umpteen.ranking.retrievers.names import MODEL, Names
 from umpteen.run_folder import UNTRAINED, RunFolder
 from umpteen.training.build_loop import set_label_graph_
 from umpteen.training.factories import build_model, in_chunks
@@ -45,6 +48,8 @@ CARRIED = ("dual_head", "classifier_head", "log_scales")
 class WarmStart:
     """What a run takes over from another one."""
 
+    folder: Path
+    """The run that is trained."""
     run: Path
     """The other run."""
     known: NDArray[np.int64]
@@ -63,12 +68,17 @@ class WarmStart:
         """Read the other run and write what is taken over into the folder of the new one."""
         labels, _ = run.read_labels()
         carried = read_changes(run, labels, changes=changes)
-        ids = carried.all_labels(data.labels).ids
-        known = np.fromiter(map(labels.rows.get, ids, repeat(-1)), np.int64, len(ids))
+        own = carried.all_labels(data.labels)
+        known = np.fromiter(map(labels.rows.get, own.ids, repeat(-1)), np.int64, len(own))
         about = {"run": str(run.path.resolve()), "changes": changes, "schedule": schedule_of(run)}
         with atomic_folder(folder.origin, replace=True) as temporary:
             np.save(temporary / "known.npy", known, allow_pickle=False)
             carried.save(temporary)
+            names = names_of(run)
+            if names is not None:
+                shutil.copytree(names, temporary / "names")
+                same = _same_texts(own, labels, known)
+                np.save(temporary / "names.npy", np.where(same, known, -1), allow_pickle=False)
             weights = run.ensemble / "ensemble.json"
             if weights.is_file():
                 shutil.copyfile(weights, temporary / weights.name)
@@ -87,7 +97,7 @@ class WarmStart:
         try:
             known = np.load(folder.origin / "known.npy", allow_pickle=False)
             changes = PreviousChanges.load(folder.origin)
-            return cls(Path(about["run"]), known, changes, dict(about["schedule"]))
+            return cls(folder.path, Path(about["run"]), known, changes, dict(about["schedule"]))
         except LOAD_ERRORS as error:
             raise RunError(f"{folder.origin} is damaged: {error}; start a new run") from error
 
@@ -109,6 +119,17 @@ class WarmStart:
             model.load_state_dict(taken, strict=False)
         set_label_graph_(model, dataset, settings)
         return model.train(), tokenizer
+
+    def names(self, labels: LabelSet, device: torch.device) -> Names | None:
+        """Return the scorer of label names; None where the other run had none."""
+        origin = RunFolder(self.folder).origin
+        if not (origin / "names").is_dir():
+            return None
+        try:
+            known = np.load(origin / "names.npy", allow_pickle=False)
+        except LOAD_ERRORS as error:
+            raise RunError(f"{origin} is damaged: {error}; start a new run") from error
+        return Names.of_model(origin / "names", labels, known, device)
 
     def known_rows(self, ranks: Ranks = ONE_RANK) -> torch.Tensor:
         """Return the rows of a rank's label table whose labels were known before."""
@@ -133,6 +154,26 @@ class WarmStart:
         table, own = model.label_vectors.data, ranks.shard(len(self.known))
         theirs = torch.from_numpy(self.known[own.start : own.stop])[rows]
         table[rows.to(table.device)] = vectors[theirs].to(table)
+
+
+def _same_texts(own: LabelSet, before: LabelSet, known: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return (L,) which of the known labels have the title and content that they had before."""
+    ours, theirs = own.encoder_texts(), before.encoder_texts()
+    return np.array(
+        [r >= 0 and theirs[r] == text for r, text in zip(known.tolist(), ours, strict=True)], bool
+    )
+
+
+def names_of(run: RunFolder) -> Path | None:
+    """Return the model that a run scores label names with; None for a run without one.
+
+    A run that was not trained is such a model; one that was trained from it has kept it.
+    """
+    kept = run.ensemble / "names" / MODEL
+    if kept.is_dir():
+        return kept
+    own = run.model("best")
+    return None if run.n_train() or own.name == UNTRAINED else own
 
 
 def with_changes_taken_over(folder: RunFolder, data: Dataset, which: str) -> Dataset:

@@ -5,16 +5,21 @@ The formats that write one record per query name their fields here and share the
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from umpteen.data.dataset import Split
 from umpteen.data.formats.folder import read_filters
 from umpteen.data.formats.lines import kind, shown
-from umpteen.data.formats.targets import TargetRows, Unit
-from umpteen.data.labels import LabelSet
+from umpteen.data.formats.targets import ROWS_IN_MEMORY, TargetRows, Unit
+from umpteen.data.growing_array import GrowingArray
+from umpteen.data.labels import LabelSet, RepeatedLabel
+from umpteen.data.mapped_strings import StringRows
 from umpteen.data.string_column import StringColumn
 from umpteen.errors import DataError
 
@@ -50,7 +55,24 @@ class LabelNames:
     def __init__(self, labels: LabelSet | None = None) -> None:
         self._labels = labels
         self._rows: Any = {} if labels is None else labels.rows
+        self._index = self._rows if isinstance(self._rows, StringRows) else None
         self._by_text: dict[str, int] | None = None
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether ``expect`` is worth a call: one search for many labels is far faster."""
+        return self._index is not None
+
+    def expect(self, cells: Iterable[Any]) -> None:
+        """Find the labels of cells that come next.
+
+        Args:
+            cells: Lists of labels; others are left out.
+        """
+        if self._index is not None:
+            lists = [cell for cell in cells if type(cell) is list]
+            names = [name for cell in lists for name in cell if type(name) is str]
+            self._rows = self._index.find(names)
 
     def __call__(self, values: Sequence[Any]) -> list[int]:
         """Return the rows of some labels."""
@@ -71,6 +93,8 @@ class LabelNames:
                 "expected an id (a string or a whole number)"
             )
         row = self._rows.get(name)
+        if row is None and self._index is not None:
+            row = self._index.get(name)
         if row is not None:
             return row
         if self._labels is None:
@@ -109,10 +133,9 @@ def read_labels(
         DataError: If there are none, an id is missing, empty or there twice.
     """
     place = TargetRows(path, unit=unit)
-    seen: dict[str, int] = {}
-    titles: list[str] = []
-    contents: list[str] = []
-    metadata: list[Mapping[str, Any]] = []
+    ids, titles, contents = StringColumn(), StringColumn(), StringColumn()
+    metadata: dict[int, Mapping[str, Any]] = {}
+    numbers, recent = GrowingArray(np.int64), array("q")
     for number, record in records:
         try:
             title, content = take_texts(record, fields, default=fields.id)
@@ -122,24 +145,32 @@ def read_labels(
                 raise DataError(f"the label's {fields.id!r} must be a string or a whole number")
         except DataError as error:
             raise place.error(str(error), number) from error
-        if label_id in seen:
-            raise place.error(
-                f"label id {label_id!r} is there already at {unit} {seen[label_id]}; "
-                "every label needs an id of its own",
-                number,
-            )
-        seen[label_id] = number
+        if about and isinstance(about, dict):
+            metadata[numbers.length + len(recent)] = about
+        ids.append(label_id)
         titles.append(title)
         contents.append(content)
-        metadata.append(about if isinstance(about, dict) else {})
-    if not seen:
+        recent.append(number)
+        if len(recent) >= ROWS_IN_MEMORY:
+            numbers.extend(np.array(recent))
+            recent = array("q")
+    numbers.extend(np.array(recent))
+    if not numbers.length:
         raise DataError("the file has no labels; at least one is needed", path=shown(path))
-    return LabelSet(
-        list(seen),
-        titles,
-        contents if any(contents) else None,
-        metadata if any(metadata) else None,
-    )
+    try:
+        return LabelSet(
+            ids.finish(),
+            titles.finish(),
+            contents.finish() if contents.has_text else None,
+            [metadata.get(row, {}) for row in range(numbers.length)] if metadata else None,
+        )
+    except RepeatedLabel as error:
+        number, before = numbers.finish()[list(error.rows)].tolist()
+        raise place.error(
+            f"label id {error.label_id!r} is there already at {unit} {before}; "
+            "every label needs an id of its own",
+            number,
+        ) from error
 
 
 @dataclass(frozen=True)

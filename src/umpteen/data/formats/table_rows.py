@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,8 @@ from umpteen.data.growing_array import GrowingArray, forget
 from umpteen.data.string_column import StringColumn
 from umpteen.errors import DataError
 
+LABELS_FOUND_AT_ONCE = 1 << 14
+"""Rows whose labels are found in one search where there are too many labels for a dict."""
 Record = dict[str, Any]
 NumberedRow = tuple[int, Record]
 
@@ -71,7 +73,10 @@ class SplitRows:
         """
         columns = self._columns
         label_column, relevance_column = str(columns.labels), columns.relevance
-        for number, record in self._table.rows(columns.used()):
+        rows = self._table.rows(columns.used())
+        if self._names.in_blocks:
+            rows = self._expecting(rows, label_column)
+        for number, record in rows:
             try:
                 self._titles.append(take_text(record, columns.title))
                 if columns.content:
@@ -106,6 +111,12 @@ class SplitRows:
         contents = self._contents.finish() if self._contents.has_text else None
         ids = self._ids.finish() if self._columns.id is not None else None
         return QueryRecords(self._titles.finish(), contents, ids, self._targets)
+
+    def _expecting(self, rows: Iterator[NumberedRow], column: str) -> Iterator[NumberedRow]:
+        """Yield rows, with their labels found block by block."""
+        while block := list(islice(rows, LABELS_FOUND_AT_ONCE)):
+            self._names.expect(record.get(column) for _, record in block)
+            yield from block
 
     def _add(self, number: int, cell: Any, relevance: Any, separator: str | None) -> None:
         column, values = self._columns.labels, None

@@ -47,6 +47,8 @@ class FitContext:
     """The same, neither cut nor scaled to length one."""
     fitted: dict[str, Retriever] = field(default_factory=dict)
     """The retrievers before this one in ``RETRIEVERS``, by name."""
+    names: Retriever | None = None
+    """Scores label names as the run did that training started from; None without such a run."""
     until: float = math.inf
     """When they must be done, in ``time.monotonic``."""
 
