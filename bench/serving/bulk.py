@@ -1,11 +1,13 @@
 """Bulk prediction of parquet files: one process, and Ray with two workers.
 
     python -m bench serving bulk RUN PLACE [--rows 200000] [--workers 2] [--head combined]
+        [--ray-alone]
 
 PLACE gets the texts (the run's examples, each with a number) and the predictions; it is removed in
 the end. Reports rows per second of wall time, loading included, CPU seconds (of Ray those of its
-workers), the highest memory of a process, and whether all answers are equal. Without Ray the one
-process is measured alone.
+workers), the highest memory of a process, by how much it grew after a quarter of the time, and
+whether all answers are equal. Without Ray the one process is measured alone; with ``--ray-alone``
+Ray is, and no answers are compared.
 """
 
 import argparse
@@ -50,17 +52,20 @@ class Workers(threading.Thread):
         super().__init__(daemon=True)
         self.ended = threading.Event()
         self.seconds: dict[int, float] = {}
-        self.peak = 0.0
+        self.peaks: list[float] = []
 
     def run(self) -> None:
+        peak = 0.0
         while not self.ended.wait(0.5):
             for each in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error, OSError):
                     if "PartPredictor" in " ".join(each.cmdline()):
                         self.seconds[each.pid] = sum(each.cpu_times()[:2])
                         lines = Path(f"/proc/{each.pid}/status").read_text().splitlines()
-                        peak = next(line for line in lines if line.startswith("VmHWM"))
-                        self.peak = max(self.peak, int(peak.split()[1]) / 1024)
+                        own = next(line for line in lines if line.startswith("VmHWM"))
+                        peak = max(peak, int(own.split()[1]) / 1024)
+            if peak:
+                self.peaks.append(peak)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--head", default="combined")
+    parser.add_argument("--ray-alone", action="store_true", help="without the one process")
     options.add_out(parser)
 
 
@@ -82,9 +88,13 @@ def one_process(given, asked) -> dict:
         for part in parts:
             predict_part(predictor, part, out)
             peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    grown = peaks[-1] - peaks[len(peaks) // 4]
     return {"how": "one process", "rows/s": given.rows / watch.wall, "CPU s": watch.cpu,
-            "peak MiB": peaks[-1], "grown MiB": grown}  # fmt: skip
+            **memory(peaks)}  # fmt: skip
+
+
+def memory(peaks: list[float]) -> dict[str, float]:
+    """The highest memory so far as a process goes on: at the end, and since the first quarter."""
+    return {"peak MiB": peaks[-1], "grown MiB": peaks[-1] - peaks[len(peaks) // 4]}
 
 
 def with_ray(given, asked) -> dict:
@@ -100,7 +110,7 @@ def with_ray(given, asked) -> dict:
         predict_files(given.run, texts, out, workers=given.workers, rows_per_part=GROUP, **asked)
     workers.ended.set()
     row = {"how": f"Ray, {given.workers} workers", "rows/s": given.rows / watch.wall,
-           "CPU s": sum(workers.seconds.values()), "peak MiB": workers.peak}  # fmt: skip
+           "CPU s": sum(workers.seconds.values()), **memory(workers.peaks)}  # fmt: skip
     ray.shutdown()
     return row
 
@@ -117,12 +127,15 @@ def main(given: argparse.Namespace) -> None:
     asked = {"k": 10, "head": given.head}
     try:
         write_texts(Path(given.run), given.place / "texts", given.rows)
-        rows = [one_process(given, asked)]
-        print_rows(rows, ("how", "rows/s", "CPU s", "peak MiB", "grown MiB"), 1)
-        if installed("ray"):
+        columns, rows = ("how", "rows/s", "CPU s", "peak MiB", "grown MiB", "equal"), []
+        if not given.ray_alone:
+            rows.append(one_process(given, asked))
+            print_rows(rows, columns, 1)
+        if given.ray_alone or installed("ray"):
             rows.append(with_ray(given, asked))
-            rows[-1]["equal"] = str(equal(given.place / "one", given.place / "ray"))
-            print_rows(rows[1:], ("how", "rows/s", "CPU s", "peak MiB", "equal"), 1)
+            if not given.ray_alone:
+                rows[-1]["equal"] = str(equal(given.place / "one", given.place / "ray"))
+            print_rows(rows[-1:], columns, 1)
         save(given.out, rows, **about)
     finally:
         shutil.rmtree(given.place, ignore_errors=True)
