@@ -34,6 +34,11 @@ def test_plain_lines_are_names_and_empty_lines_are_left_out(tmp_path):
     assert ids == texts == ["fruit", "kitchen appliance"]
 
 
+def test_lines_of_blanks_are_no_labels(tmp_path):
+    (tmp_path / "labels.txt").write_text("cherry\n   \n\t\nstone fruit\n")
+    assert list(as_labels(tmp_path / "labels.txt").ids) == ["cherry", "stone fruit"]
+
+
 def test_tables_with_usual_column_names(tmp_path):
     table = "code,name,description\n1,fruit,apples and pears\n2,vehicle,\n"
     expected = (["1", "2"], ["fruit apples and pears", "vehicle"])

@@ -87,7 +87,7 @@ def read_label_file(path: Path, options: TableOptions, language: str | None = No
         for number, record in reader.table.rows()
     )
     if reader.format == "lines":
-        rows = ((number, record) for number, record in rows if record)
+        rows = ((number, record) for number, record in rows if record.get("text", "").strip())
     return read_labels(rows, path, Fields(), unit=reader.table.unit)
 
 
