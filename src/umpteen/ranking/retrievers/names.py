@@ -1,8 +1,8 @@
 """Retrieve labels by their names, with the vectors of the run that training started from.
 
-A model that is trained on few texts forgets what its encoder knew of the other labels. A run that
-starts from label names (``umpteen start``) has vectors that no text has changed. A run that is
-trained from it keeps them as one more scorer.
+Training on few texts makes the vectors of labels without texts worse. A run that starts from label
+names (``umpteen start``) has vectors that no text has changed. A run that is trained from it keeps
+them as one more scorer.
 """
 
 from __future__ import annotations
