@@ -202,7 +202,7 @@ def test_every_decision_names_its_price():
 def test_the_change_log_begins_with_what_is_not_released():
     headings = re.findall(r"^## (.+)$", text_of(ROOT / "CHANGELOG.md"), re.M)
     assert headings[0] == "0.1.0, unreleased"
-    assert len(text_of(ROOT / "CHANGELOG.md").splitlines()) <= 120
+    assert len(text_of(ROOT / "CHANGELOG.md").splitlines()) <= 150
 
 
 def test_pages_have_the_length_of_their_kind():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from umpteen.evaluation import evaluate
     from umpteen.predictor import Predictor
     from umpteen.training.api import train
+    from umpteen.training.rerank_stage import rerank
     from umpteen.training.start import start
     from umpteen.types import TopK
 
@@ -30,6 +31,7 @@ _PUBLIC = {
     "evaluate": "umpteen.evaluation",
     "load_config": "umpteen.config.loading",
     "load_dataset": "umpteen.data.formats",
+    "rerank": "umpteen.training.rerank_stage",
     "start": "umpteen.training.start",
     "train": "umpteen.training.api",
 }
@@ -43,6 +45,7 @@ __all__ = [
     "evaluate",
     "load_config",
     "load_dataset",
+    "rerank",
     "start",
     "train",
 ]

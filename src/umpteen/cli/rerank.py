@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import click
@@ -34,7 +33,11 @@ if TYPE_CHECKING:
     help="features: common words, tokens, names and the other scorers, for a CPU. cross-encoder: "
     "also a transformer that reads text and label together.",
 )
-@click.option("--encoder", metavar="FOLDER", help="The transformer of a cross-encoder.")
+@click.option(
+    "--encoder",
+    metavar="FOLDER",
+    help="The transformer of a cross-encoder; by default that of the run.",
+)
 @click.option(
     "--candidates",
     default=50,
@@ -93,30 +96,19 @@ def rerank(
     as training RUN. A cross-encoder is trained on all training texts but these. The stage is used
     from then on where validation shows a gain. Prints metrics without and with it, and its cost.
     """
-    from umpteen.config.settings import from_mapping
-    from umpteen.errors import ConfigError
-    from umpteen.files import disk_errors
-    from umpteen.run_folder import RunFolder
-    from umpteen.training.rerank import rerank_run
-    from umpteen.training.rerank_pairs import PairOptions
-    from umpteen.training.run_to_rerank import RerankOptions
+    from umpteen.training.rerank_stage import rerank as rerank_run
 
-    if (kind == "cross-encoder") != (encoder is not None):
-        raise ConfigError("--encoder FOLDER belongs to --kind cross-encoder; give both or neither")
-    folder = RunFolder(run).require()
-    settings = from_mapping(folder.read_settings(to_build=True), source=str(folder.config))
-    pairs = PairOptions(epochs=epochs, seconds=seconds or math.inf)
-    own_epochs = epochs if kind == "features" else None
-    options = RerankOptions(kind, encoder, candidates, folds, own_epochs, pairs, keep)
-    dataset = read_data(data, data_format, table)
-    with disk_errors(folder.ensemble, advice="fit it again"):
-        found = rerank_run(folder, dataset, settings, options, device=device, log=log)
+    found = rerank_run(
+        run, lambda: read_data(data, data_format, table), kind=kind, encoder=encoder,
+        candidates=candidates, folds=folds, epochs=epochs, seconds=seconds, keep=keep,
+        device=device, log=log,
+    )  # fmt: skip
     _print(found, as_json=as_json)
 
 
 def _print(found: RerankOutcome, *, as_json: bool) -> None:
     """Print metrics without and with the stage, and its cost."""
-    from umpteen.ranking.variants import VARIANT_METRICS
+    from umpteen.training.rerank_stage import TABLE
 
     spec = found.after.reranking
     assert spec is not None
@@ -132,12 +124,11 @@ def _print(found: RerankOutcome, *, as_json: bool) -> None:
             }
         )
         return
-    columns = [*VARIANT_METRICS, "ECE", "micro-F1"]
     write_table(
-        ["validation", *columns],
+        ["validation", *TABLE],
         [
-            ["without re-ranking", *(found.before.validation[name] for name in columns)],
-            ["with re-ranking", *(found.after.validation[name] for name in columns)],
+            ["without re-ranking", *(found.before.validation[name] for name in TABLE)],
+            ["with re-ranking", *(found.after.validation[name] for name in TABLE)],
         ],
     )
     log(

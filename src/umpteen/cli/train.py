@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     "--text", type=click.Choice(["title", "all"]), help="Read titles only, or titles and contents."
 )
 @click.option(
+    "--rerank",
+    type=click.Choice(["features", "cross-encoder"]),
+    help="Fit a stage at the end that scores the best labels again; see umpteen rerank.",
+)
+@click.option(
     "--minutes",
     type=float,
     metavar="M",
@@ -80,6 +85,7 @@ def train(
     overrides: tuple[str, ...],
     encoder: str | None,
     text: str | None,
+    rerank: str | None,
     without_changes: bool,
     resume: bool,
     device: str,
@@ -114,7 +120,7 @@ def train(
             if not resume:
                 folder.write_columns(asdict(table))
     log(f"Reading {data}")
-    named = {"encoder.name": encoder, "data.text": text}
+    named = {"encoder.name": encoder, "data.text": text, "rerank.kind": rerank}
     changes = [f"{key}={value}" for key, value in named.items() if value]
     settings |= {"overrides": [*overrides, *changes], "resume": resume, "started": started}
     settings["changes"] = not without_changes

@@ -40,8 +40,12 @@ CHOICES = {
     "train.label_device": ("device", "host"),
     "examples.kept": ("auto", "none"),
     "ensemble.enabled": ("auto", "off"),
+    "rerank.kind": ("none", "features", "cross-encoder"),
 }
 """Settings that are one of a few words."""
+
+MAX_RERANKED = 500
+"""Labels of a text that re-ranking scores again, at most."""
 
 MIXED = ("mixup", "label-mixup")
 """Augmentations that mix the vectors of a batch's queries."""
@@ -224,9 +228,22 @@ def _doubling(c: Any) -> Iterable[Problem]:
         yield "batches.cluster_size", c.batches.cluster_size, rule
 
 
+def _rerank(c: Any) -> Iterable[Problem]:
+    kind, most = c.rerank.kind, c.rerank.candidates
+    if kind != "none" and c.ensemble.enabled == "off":
+        yield "rerank.kind", kind, "none unless ensemble.enabled is auto"
+    if kind == "cross-encoder" and c.pair_encoder is None:
+        rule = "a transformer's folder or hub name for rerank.kind cross-encoder"
+        yield "rerank.encoder", c.rerank.encoder, rule
+    if kind != "cross-encoder" and c.rerank.encoder:
+        yield "rerank.encoder", c.rerank.encoder, "empty unless rerank.kind is cross-encoder"
+    if not 2 <= most <= MAX_RERANKED:
+        yield "rerank.candidates", most, f"between 2 and {MAX_RERANKED}"
+
+
 RELATIONS = (
     _heads, _frozen, _label_vectors, _cosines, _label_optimizer, _max_steps, _pool, _propensity,
-    _augmentation, _doubling,
+    _augmentation, _doubling, _rerank,
 )  # fmt: skip
 """What must hold between settings."""
 
@@ -248,5 +265,10 @@ def refused_on_ranks(config: Any) -> str | None:
             f"several ranks train no label vectors with texts (model.label_parametrization="
             f"{config.model.label_parametrization}), which need texts of other ranks' labels; "
             "train with one rank"
+        )
+    if config.rerank.kind != "none":
+        return (
+            f"re-ranking trains further models on one rank (rerank.kind={config.rerank.kind}); "
+            "leave it out, and run umpteen rerank afterwards"
         )
     return None

@@ -328,6 +328,19 @@ class EnsembleConfig:
 
 
 @dataclass(frozen=True)
+class RerankConfig:
+    """A stage after the ensemble that scores the best labels of a text again."""
+
+    kind: str = "none"
+    """``none``; ``features`` for a CPU; or ``cross-encoder``, a transformer that reads text and
+    label together. The stage is used where validation shows a gain."""
+    encoder: str = ""
+    """The transformer of a cross-encoder, by folder or hub name; by default ``encoder.name``."""
+    candidates: int = 50
+    """Maximum number of labels of a text that are scored again."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """A whole run."""
 
@@ -344,9 +357,16 @@ class RunConfig:
     validation: ValidationConfig = ValidationConfig()
     examples: ExamplesConfig = ExamplesConfig()
     ensemble: EnsembleConfig = EnsembleConfig()
+    rerank: RerankConfig = RerankConfig()
     stage2: dict[str, Any] = field(default_factory=dict)
     """Settings of a second stage that differ: some of loss, pool, batches and train, and
     ``model.label_init`` where label vectors are initialized again. Empty for one stage."""
+
+    @property
+    def pair_encoder(self) -> str | None:
+        """The transformer that a cross-encoder starts from; None where none is named."""
+        own = None if self.encoder.is_frugal else self.encoder.name
+        return self.rerank.encoder or own
 
     @property
     def mined_labels(self) -> int:

@@ -37,6 +37,8 @@ ARGUMENTS = """
         overrides: Settings laid over the preset: ``section.key=value`` strings, or a mapping such
             as ``{"train.epochs": 3}``.
         encoder: ``bag``, ``convolution``, or a Hugging Face folder or name.
+        rerank: ``features`` or ``cross-encoder``: also fit a stage that scores the best labels of
+            a text again; a cross-encoder starts from the transformer of the run.
         dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
             preset and its propensity constants are taken.
         config: The settings themselves, instead of preset, overrides and dataset.
@@ -84,6 +86,7 @@ def train(
     preset: str | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     encoder: str | None = None,
+    rerank: str | None = None,
     dataset: str | None = None,
     config: RunConfig | None = None,
     minutes: float | None = None,
@@ -110,7 +113,7 @@ def train(
         read,
         out=str(out) if temporary is None else temporary.path,
         preset=preset,
-        overrides=as_overrides(overrides, encoder=encoder),
+        overrides=as_overrides(overrides, encoder=encoder, rerank=rerank),
         dataset=dataset,
         config=config,
         device=device,
@@ -129,7 +132,10 @@ train.__doc__ = f"{train.__doc__}\n{ARGUMENTS}"
 
 
 def as_overrides(
-    overrides: Sequence[str] | Mapping[str, Any], *, encoder: str | None = None
+    overrides: Sequence[str] | Mapping[str, Any],
+    *,
+    encoder: str | None = None,
+    rerank: str | None = None,
 ) -> list[str]:
     """Return settings as ``key=value`` strings.
 
@@ -149,7 +155,8 @@ def as_overrides(
         ]
     else:
         changes = list(overrides)
-    return changes if encoder is None else [*changes, f"encoder.name={encoder}"]
+    named = {"encoder.name": encoder, "rerank.kind": rerank}
+    return [*changes, *(f"{key}={value}" for key, value in named.items() if value is not None)]
 
 
 def _temporary_run(resume: bool) -> TemporaryRun:

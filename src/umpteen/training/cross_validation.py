@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from umpteen.config.schema import RunConfig
+from umpteen.config.schema import RerankConfig, RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.predictor import Predictor
 from umpteen.ranking.storage import StoredEnsemble
@@ -149,6 +149,7 @@ def fold_settings(settings: RunConfig) -> RunConfig:
         settings,
         validation=dataclasses.replace(settings.validation, share=0.0),
         ensemble=dataclasses.replace(settings.ensemble, enabled="off"),
+        rerank=RerankConfig(),
     )
 
 

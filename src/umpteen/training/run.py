@@ -27,6 +27,7 @@ from umpteen.training.fit_time import FitTime
 from umpteen.training.lock import training_lock
 from umpteen.training.prepare import default_cache, with_configured_propensity
 from umpteen.training.reporters import Reporter, reporters_of_settings
+from umpteen.training.rerank_stage import rerank_after_training
 from umpteen.training.resolve import (
     GivenSettings,
     ResolvedConfig,
@@ -167,6 +168,7 @@ def _train(
             session, data, budget, device=device, cache=cache, training_seconds=took
         )
         why_early = ", and ".join([why_early, *left_out])
+        rerank_after_training(folder, data, settings, device=device, log=log, cache=cache)
         if warm_start is not None:
             warm_start.changes.retire(folder, data.labels)
     if budget is not None:
@@ -276,6 +278,11 @@ def _require_known_names(settings: RunConfig, ranks: Ranks, *, minutes: float | 
     if minutes is not None and settings.stage2:
         raise ConfigError(
             "a run of two stages takes no --minutes; give train.epochs and stage2.train.epochs"
+        )
+    if minutes is not None and settings.rerank.kind != "none":
+        raise ConfigError(
+            "--minutes and --rerank do not go together: re-ranking trains further models. Train "
+            "with --minutes, then run umpteen rerank"
         )
     if ranks.exchanges:
         if minutes is not None:

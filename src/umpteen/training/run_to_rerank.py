@@ -20,6 +20,10 @@ from umpteen.training.rerank_pairs import PairOptions
 from umpteen.training.rerank_texts import Retrieved, retrieve
 
 
+class TooFewValidationTexts(ConfigError):
+    """A gain of re-ranking cannot be measured."""
+
+
 @dataclass(frozen=True)
 class RerankOptions:
     """What is fitted."""
@@ -57,7 +61,8 @@ def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str)
     """Load a run and the texts that its ensemble was fitted on.
 
     Raises:
-        ConfigError: If it has no ensemble, or too few validation texts.
+        ConfigError: If it has no ensemble.
+        TooFewValidationTexts: If no gain could be measured.
     """
     dataset = training_splits(with_configured_propensity(data, settings), settings)
     predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
@@ -79,7 +84,7 @@ def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
     least = settings.ensemble.min_queries
     if judge is None or int((np.diff(judge.truth.indptr) > 0).sum()) < least:
-        raise ConfigError(
+        raise TooFewValidationTexts(
             f"{folder.path} has too few validation texts to measure a gain of re-ranking; it "
             f"takes {least} or more (validation.share, or a validation split)"
         )
