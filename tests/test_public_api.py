@@ -16,6 +16,7 @@ PUBLIC = [
     "evaluate",
     "load_config",
     "load_dataset",
+    "rerank",
     "start",
     "train",
 ]

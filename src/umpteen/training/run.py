@@ -164,11 +164,10 @@ def _train(
     why_early = session.why_no_longer()
     if ranks.first:
         took = last_step - trained
-        left_out = _fit_ensemble(
+        left_out = _fit_last_stages(
             session, data, budget, device=device, cache=cache, training_seconds=took
         )
         why_early = ", and ".join([why_early, *left_out])
-        rerank_after_training(folder, data, settings, device=device, log=log, cache=cache)
         if warm_start is not None:
             warm_start.changes.retire(folder, data.labels)
     if budget is not None:
@@ -184,7 +183,7 @@ def _read(data: Dataset | Callable[[], Dataset], log: StageLog) -> Dataset:
         return data()
 
 
-def _fit_ensemble(
+def _fit_last_stages(
     session: Session,
     data: Dataset,
     budget: TimeBudget | None,
@@ -193,20 +192,21 @@ def _fit_ensemble(
     cache: Path,
     training_seconds: float,
 ) -> list[str]:
-    """Fit the ensemble, in what a budget leaves for it; return what there was no time for."""
-    limit = None
+    """Fit ensemble and re-ranking, in what a budget leaves; return what there was no time for."""
+    limit, folder, settings, log = None, session.folder, session.settings, session.log
     if budget is not None and "ensemble.seconds" not in session.resolved.user_keys:
         limit = FitTime(budget.until, strict=True, slack=SLACK * budget.seconds)
     fit_ensemble_of_run(
-        session.folder,
+        folder,
         data,
-        session.settings,
+        settings,
         device=device,
-        log=session.log,
+        log=log,
         cache=cache,
         limit=limit,
         training_seconds=training_seconds,
     )
+    rerank_after_training(folder, data, settings, device=device, log=log, cache=cache)
     return [] if limit is None else limit.left_out
 
 
