@@ -11,6 +11,7 @@ read. Ways share their models, so that a comparison costs few trainings:
 ``fold``     the model without a fifth, and the ensemble fitted on that fifth
 ``fold back``  the same, its retrievers fitted again on all texts
 ``folds N``  a model of all texts; the ensemble is fitted on N of five folds
+``folds N known``  the same, without labels that have no training text outside the fold
 
 A line of JSON for each way has metrics, calibration error, micro-F1 at the threshold ``auto``, CPU
 seconds, and the precisions of each judge, for paired comparisons.
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from bench.common import options
 from bench.common.timing import Stopwatch
@@ -50,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> None:
     import torch
+
     import umpteen
 
     torch.set_num_threads(1)
@@ -107,6 +110,7 @@ class Trial:
         from umpteen.predictor import Predictor
         from umpteen.training.cross_validation import FOLDS, fold_settings, run_fold
         from umpteen.training.ensemble_validation import Judge, collect, joined
+        from umpteen.training.lost_labels import collected_without, lost_labels, without_labels
 
         train = self.data["train"]
         whole = dataclasses.replace(self.data, splits={"train": train})
@@ -123,7 +127,7 @@ class Trial:
             cost = training.cpu
             labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
             order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
-            parts, rows = [], []
+            parts, rows, known = [], [], []
 
             def use(own: Any, of_fold: Any, judge: Any) -> Any:
                 found = collect(own, of_fold, judge)
@@ -149,14 +153,31 @@ class Trial:
                     )  # fmt: skip
                 cost += one.cpu - self.aside
                 rows.append(own_rows)
-                texts = train.select(np.concatenate(rows))
-                judge = Judge(
-                    texts, self.data.label_counts, len(train), self.data.propensity, True
+                counts, rest = self.data.label_counts, np.setdiff1d(np.arange(len(train)), own_rows)
+                rest_counts = np.asarray(train.select(rest).filtered_targets().getnnz(axis=0))
+                lost = lost_labels(counts, rest_counts)
+                self.about["lost"] = int(lost.sum())
+                own_texts = train.select(own_rows)
+                found, places = collected_without(parts[-1], own_texts, lost)
+                known.append((found, own_rows[places], without_labels(own_texts, lost), places))
+                every = train.select(np.concatenate(rows))
+                some = train.select(np.concatenate([own for _, own, *_ in known]))
+                stacked = sp.vstack(
+                    [split.targets[places] for _, _, split, places in known], format="csr"
                 )
-                with Stopwatch() as fit:
-                    model = self.fitted(joined(parts), judge, settings)
-                predictor.use_ensemble(self.with_weights(stored, model))
-                self.judge(predictor, f"folds {fold + 1}", cost + fit.cpu)
+                both = {
+                    f"folds {fold + 1}": (every, parts),
+                    f"folds {fold + 1} known": (
+                        dataclasses.replace(some, targets=stacked),
+                        [found for found, *_ in known],
+                    ),
+                }
+                for way, (texts, found) in both.items():
+                    judge = Judge(texts, counts, len(train), self.data.propensity, True)
+                    with Stopwatch() as fit:
+                        model = self.fitted(joined(found), judge, settings)
+                    predictor.use_ensemble(self.with_weights(stored, model))
+                    self.judge(predictor, way, cost + fit.cpu)
 
     def fold_alone(
         self, own: Any, stored: Any, found: Any, settings: Any, place: Path, started: float
