@@ -98,10 +98,13 @@ def cross_validate(
         parts.append(part)
         splits.append(texts)
         plan.add(time.monotonic() - started)
-        if limit.strict and not fold:
+        if limit.strict and not fold and len(texts):
             plan.fit = time_fit(part, _judge_of(dataset, splits))
     else:
         limit.left_out.append(f"all {most} folds of the ensemble")
+    if not any(len(texts) for texts in splits):
+        log("No two texts share a label: nothing to cross-validate on")
+        return None
     return joined(parts), _judge_of(dataset, splits)
 
 
