@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from bench.common import options
 from bench.common.timing import Stopwatch
@@ -108,9 +107,15 @@ class Trial:
         import umpteen
         from umpteen.config.loading import load_config
         from umpteen.predictor import Predictor
-        from umpteen.training.cross_validation import FOLDS, fold_settings, run_fold
-        from umpteen.training.ensemble_validation import Judge, collect, joined
-        from umpteen.training.lost_labels import collected_without, lost_labels, without_labels
+        from umpteen.training.cross_validation import (
+            FOLDS,
+            _judge_of,
+            _known,
+            fold_settings,
+            run_fold,
+        )
+        from umpteen.training.ensemble_validation import collect, joined
+        from umpteen.training.lost_labels import lost_labels
 
         train = self.data["train"]
         whole = dataclasses.replace(self.data, splits={"train": train})
@@ -127,55 +132,41 @@ class Trial:
             cost = training.cpu
             labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
             order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
-            parts, rows, known = [], [], []
+            every: list[tuple[Any, Any]] = []
+            known: list[tuple[Any, Any]] = []
 
-            def use(own: Any, of_fold: Any, judge: Any) -> Any:
+            def use(own: Any, of_fold: Any, judge: Any) -> None:
                 found = collect(own, of_fold, judge)
-                if not parts:
+                lost = lost_labels(self.data.label_counts, judge.label_counts)
+                every.append((found, judge.split))
+                known.append(_known(found, judge.split, lost))
+                if len(every) == 1:
                     with Stopwatch() as side:
-                        self.fold_alone(own, of_fold, (found, judge), settings, place, started)
+                        alone = known[0][0], dataclasses.replace(judge, split=known[0][1])
+                        self.fold_alone(own, of_fold, alone, settings, place, started)
                     self.aside = side.cpu
-                return found
 
             for fold in range(n):
                 self.aside = 0.0
-                own_rows = np.sort(order[fold::FOLDS])
                 started = time.process_time()
                 with Stopwatch() as one:
-                    parts.append(
-                        run_fold(
-                            whole, own_rows, fold_settings(settings), cache=place / "tokens",
-                            device="cpu", use=use,
-                            fit_fold=lambda run, own, part: self.retrievers(
-                                run.path, own, settings, part
-                            ),
-                        )
+                    run_fold(
+                        whole, np.sort(order[fold::FOLDS]), fold_settings(settings),
+                        cache=place / "tokens", device="cpu", use=use,
+                        fit_fold=lambda run, own, part: self.retrievers(
+                            run.path, own, settings, part
+                        ),
                     )  # fmt: skip
                 cost += one.cpu - self.aside
-                rows.append(own_rows)
-                counts, rest = self.data.label_counts, np.setdiff1d(np.arange(len(train)), own_rows)
-                rest_counts = np.asarray(train.select(rest).filtered_targets().getnnz(axis=0))
-                lost = lost_labels(counts, rest_counts)
-                self.about["lost"] = int(lost.sum())
-                own_texts = train.select(own_rows)
-                found, places = collected_without(parts[-1], own_texts, lost)
-                known.append((found, own_rows[places], without_labels(own_texts, lost), places))
-                every = train.select(np.concatenate(rows))
-                some = train.select(np.concatenate([own for _, own, *_ in known]))
-                stacked = sp.vstack(
-                    [split.targets[places] for _, _, split, places in known], format="csr"
-                )
-                both = {
-                    f"folds {fold + 1}": (every, parts),
-                    f"folds {fold + 1} known": (
-                        dataclasses.replace(some, targets=stacked),
-                        [found for found, *_ in known],
-                    ),
-                }
-                for way, (texts, found) in both.items():
-                    judge = Judge(texts, counts, len(train), self.data.propensity, True)
+                if fold + 1 not in (1, 2, FOLDS):
+                    continue
+                for way, parts in (
+                    (f"folds {fold + 1}", every),
+                    (f"folds {fold + 1} known", known),
+                ):
+                    judge = _judge_of(whole, [split for _, split in parts])
                     with Stopwatch() as fit:
-                        model = self.fitted(joined(found), judge, settings)
+                        model = self.fitted(joined([part for part, _ in parts]), judge, settings)
                     predictor.use_ensemble(self.with_weights(stored, model))
                     self.judge(predictor, way, cost + fit.cpu)
 
