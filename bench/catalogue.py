@@ -28,6 +28,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "studies",
         "minutes",
         "small-data",
+        "held-out",
         "warm-start",
         "rerank",
         "gpu",

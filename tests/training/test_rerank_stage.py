@@ -57,12 +57,12 @@ def test_a_run_killed_before_the_stage_comes_to_the_same(tiny_data, trained, tmp
     assert after["after"] == pytest.approx(before["after"])
 
 
-def test_without_validation_texts_the_run_is_kept_and_a_warning_given(tiny_data, tmp_path):
-    changes = [each for each in RERANKED if not each.startswith("validation")]
-    train(tiny_data, tmp_path / "run", *changes, "validation.share=0", "train.epochs=1")
+def test_with_too_few_texts_the_run_is_kept_and_a_warning_given(tiny_data, tmp_path):
+    few = ("validation.share=0", "ensemble.min_queries=13", "train.epochs=1")
+    train(tiny_data, tmp_path / "run", *RERANKED, *few)
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "Warning: no re-ranking:" in log
-    assert "too few validation texts" in log
+    assert "too few texts to measure a gain" in log
     assert len(umpteen.Predictor.load(tmp_path / "run").predict(["red apple"], 3)) == 1
 
 

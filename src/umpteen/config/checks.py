@@ -81,6 +81,7 @@ RANGES: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool]], ...] = (
     (NONE_OR_AT_LEAST_0, "0 or more", lambda value: value is None or value >= 0),
     (FRACTIONS, "between 0 and 1", lambda value: 0 <= value <= 1),
     (BELOW_1, "at least 0 and below 1", lambda value: 0 <= value < 1),
+    (("ensemble.folds",), "1 to 5", lambda value: 1 <= value <= 5),
     (
         ("model.classifier_dropout",),
         "at least 0 and below 1",

@@ -319,6 +319,9 @@ class EnsembleConfig:
     min_queries: int = 50
     """Validation texts with labels that are needed to fit it; with fewer, training texts are
     cross-validated."""
+    folds: int = 5
+    """Folds of a cross-validation, each a fifth of the training texts, that a model is trained
+    without and the ensemble is fitted on."""
     max_texts: int = 500_000
     """Maximum number of training texts that lexical scorers are fitted on and examples are taken
     from, drawn at random."""

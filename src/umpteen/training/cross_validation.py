@@ -13,16 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from umpteen.config.schema import RerankConfig, RunConfig
-from umpteen.data.dataset import Dataset
+from umpteen.data.dataset import Dataset, Split
 from umpteen.predictor import Predictor
 from umpteen.ranking.storage import StoredEnsemble
 from umpteen.run_folder import RunFolder
-from umpteen.training.ensemble_validation import Collected, Judge, collect, joined
+from umpteen.training.ensemble_validation import (
+    Collected,
+    Judge,
+    collect,
+    join_splits,
+    joined,
+)
 from umpteen.training.fit_time import FIT_SECONDS, VARIANTS, FitTime, folds_in_time
+from umpteen.training.lost_labels import known_part, lost_labels
 from umpteen.training.session import Session
 from umpteen.training.warm_settings import MIN_TEXTS
+from umpteen.types import TopK
 
 FOLDS = 5
+"""That the texts are divided into; ``ensemble.folds`` of them are used."""
 
 Used = TypeVar("Used")
 FitFold = Callable[[RunFolder, Predictor, Dataset], tuple[Predictor, StoredEnsemble]]
@@ -65,34 +74,54 @@ def cross_validate(
     if len(labelled) < MIN_TEXTS:
         return None
     order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
-    plan = _FoldPlan(limit, -(-len(labelled) // FOLDS), fold_seconds)
+    most = settings.ensemble.folds
+    plan = _FoldPlan(limit, -(-len(labelled) // FOLDS), fold_seconds, most)
     if not plan.allows(0):
         log(f"Cross-validation left out: {plan.none()}; the ensemble has prior weights")
         return None
-    log(f"Cross-validating the ensemble on {len(labelled):,} texts in up to {FOLDS} folds")
+    n = sum(len(order[fold::FOLDS]) for fold in range(most))
+    log(f"Cross-validating the ensemble on {n:,} texts in up to {most} of {FOLDS} folds")
     place: dict[str, Any] = {"cache": cache, "device": device, "fit_fold": fit_fold}
     parts: list[Collected] = []
-    rows: list[NDArray[np.int64]] = []
-    for fold in range(FOLDS):
+    splits: list[Split] = []
+
+    def use(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> tuple[Collected, Split]:
+        found = collect(predictor, stored, judge)
+        return _known(found, judge.split, lost_labels(dataset.label_counts, judge.label_counts))
+
+    for fold in range(most):
         if not plan.allows(fold):
-            log(f"No time for more than {fold} of {FOLDS} folds: {plan.left_out()}")
+            log(f"No time for more than {fold} of {most} folds: {plan.left_out()}")
             break
         own, started = np.sort(order[fold::FOLDS]), time.monotonic()
-        parts.append(run_fold(dataset, own, fold_settings(settings), use=collect, **place))
-        rows.append(own)
+        part, texts = run_fold(dataset, own, fold_settings(settings), use=use, **place)
+        parts.append(part)
+        splits.append(texts)
         plan.add(time.monotonic() - started)
-        if limit.strict and not fold:
-            plan.fit = time_fit(parts[0], _judge_of(dataset, own))
+        if limit.strict and not fold and len(texts):
+            plan.fit = time_fit(part, _judge_of(dataset, splits))
     else:
-        limit.left_out.append(f"all {FOLDS} folds of the ensemble")
-    return joined(parts), _judge_of(dataset, np.concatenate(rows))
+        limit.left_out.append(f"all {most} folds of the ensemble")
+    if not any(len(texts) for texts in splits):
+        log("No two texts share a label: nothing to cross-validate on")
+        return None
+    return joined(parts), _judge_of(dataset, splits)
 
 
-def _judge_of(dataset: Dataset, rows: NDArray[np.int64]) -> Judge:
-    """Return who judges an ensemble by some rows of train, each from a fold that left it out."""
-    train, counts = dataset["train"], dataset.label_counts
-    texts = train.select(rows)
-    return Judge(texts, counts, len(train), dataset.propensity, cross_validated=True)
+def _known(found: Collected, texts: Split, lost: NDArray[np.bool_]) -> tuple[Collected, Split]:
+    """Return what was collected of a fold, and its texts, without lost labels."""
+    part = known_part(texts, found.candidates, found.text_scores, lost)
+    plain = TopK(found.plain.rows[part.rows], found.plain.scores[part.rows])
+    made = dataclasses.replace(
+        found, candidates=part.candidates, text_scores=part.text_scores, plain=plain
+    )
+    return made, part.split
+
+
+def _judge_of(dataset: Dataset, splits: list[Split]) -> Judge:
+    """Return who judges an ensemble by texts of train, each from a fold that left it out."""
+    n, counts = len(dataset["train"]), dataset.label_counts
+    return Judge(join_splits(splits), counts, n, dataset.propensity, cross_validated=True)
 
 
 @dataclasses.dataclass
@@ -104,6 +133,8 @@ class _FoldPlan:
     """Of a fold."""
     fold: float
     """Seconds of a fold, as measured so far."""
+    most: int = FOLDS
+    """Folds that are wanted."""
     spent: float = 0.0
     done: int = 0
     fit: float = FIT_SECONDS
@@ -116,7 +147,7 @@ class _FoldPlan:
         planned = folds_in_time(
             self.limit.left() + self.limit.slack,
             done=done,
-            most=FOLDS,
+            most=self.most,
             fold=self.fold,
             texts=self.texts,
             fit=self.fit,

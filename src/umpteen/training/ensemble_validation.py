@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -160,6 +161,24 @@ def joined(parts: list[Collected]) -> Collected:
         np.concatenate([p.plain.scores for p in parts]),
     )
     return Collected(parts[0].model, names, found, texts, plain)
+
+
+def join_splits(splits: Sequence[Split]) -> Split:
+    """Join texts, with their labels and filters, in order."""
+    starts = np.cumsum([0, *(len(split) for split in splits)])
+    filters = [
+        split.filters + np.array([start, 0])
+        for start, split in zip(starts[:-1], splits, strict=True)
+    ]
+    contents = [split.contents for split in splits]
+    return Split(
+        [text for split in splits for text in split.titles],
+        sp.vstack([split.targets for split in splits], format="csr"),
+        None
+        if any(own is None for own in contents)
+        else [text for own in contents if own is not None for text in own],
+        filters=np.concatenate(filters),
+    )
 
 
 def _with_knn(

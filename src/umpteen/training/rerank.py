@@ -29,13 +29,19 @@ from umpteen.training.prepare import default_cache
 from umpteen.training.rerank_fitting import ENOUGH_VALIDATION, fit_on_validation, fit_out_of_fold
 from umpteen.training.rerank_pairs import pair_examples, train_pairs
 from umpteen.training.rerank_texts import OutOfFold, out_of_fold, untrained
-from umpteen.training.run_to_rerank import RerankOptions, RunToRerank, load_run, validation_of
+from umpteen.training.run_to_rerank import (
+    RerankOptions,
+    RunToRerank,
+    candidates_of,
+    judged_texts,
+    load_run,
+)
 from umpteen.types import Log
 
 
 @dataclass(frozen=True)
 class RerankOutcome:
-    """What was found on validation."""
+    """What was found on validation, or on texts of folds where validation has too few."""
 
     before: Variant
     after: Variant
@@ -59,7 +65,7 @@ def rerank_run(
     """Fit the re-ranker of a run and write it into its folder where it is used.
 
     Args:
-        folder: A trained run with an ensemble that was fitted on validation texts.
+        folder: A trained run with an ensemble.
         data: The data it was trained on.
         settings: The run's.
         options: What to fit.
@@ -71,7 +77,7 @@ def rerank_run(
         Metrics with and without re-ranking, and the decision.
 
     Raises:
-        ConfigError: If the run has no ensemble, or too few validation texts.
+        ConfigError: If the run has no ensemble, or too few texts.
     """
     run = load_run(folder, data, settings, device)
     text_match = TextMatch.of(run.predictor.labels.encoder_texts(run.predictor.text_config.text))
@@ -95,18 +101,22 @@ def texts_apart(
     """
     folds = options.folds
     if folds is None:
-        enough = len(run.judge.split) >= ENOUGH_VALIDATION
+        enough = run.judge is not None and len(run.judge.split) >= ENOUGH_VALIDATION
         folds = 0 if options.kind == "cross-encoder" and enough else 1
     if folds >= FOLDS and options.kind == "cross-encoder":
         raise ConfigError(
             f"--folds {folds} leaves no text to train the cross-encoder on; use 0 to {FOLDS - 1}"
         )
     if not folds:
+        if run.judge is None:
+            least = run.settings.ensemble.min_queries
+            raise ConfigError(f"--folds 0 needs {least} validation texts; use 1 to {FOLDS}")
         return None
     return out_of_fold(
         run.dataset, run.settings, run.model, text_match,
         folds=folds, n=options.candidates, cache=cache or default_cache(),
         device=device, log=log, names=run.stored.retrievers.get("names"),
+        judge=run.judge_of_folds if run.judge is None else None,
     )  # fmt: skip
 
 
@@ -127,7 +137,8 @@ def fit_and_decide(
         encoder = trained_encoder(run, left_out, options, log)
     variant = run.model.variants[0]
     reranker = untrained(variant, run.predictor, text_match, encoder)
-    data, own = validation_of(run)
+    own = judged_texts(run, None if apart is None else apart.own)
+    data = candidates_of(run, own)
     if apart is None:
         fitted_on = f"{len(own.texts):,} validation texts, cross-fitted"
         parts = fit_on_validation(run, data, own, reranker, options, log)

@@ -24,7 +24,8 @@ from umpteen.ranking.reranking.reranker import Reranker, arranged
 from umpteen.ranking.reranking.shortlist import Shortlist
 from umpteen.ranking.variant_fitting import ValidationCandidates, cross_fitted_scores
 from umpteen.training.cross_validation import FOLDS
-from umpteen.training.rerank_texts import OutOfFold, Retrieved, examples_of, shortlisted
+from umpteen.training.rerank_texts import OutOfFold, examples_of, shortlisted
+from umpteen.training.retrieved import Retrieved
 from umpteen.training.run_to_rerank import RerankOptions, RunToRerank
 from umpteen.types import Log
 
@@ -76,6 +77,7 @@ def fit_out_of_fold(
     """Train the network on out-of-fold texts; some of them and validation are scored.
 
     With many texts, some are kept back; with few, each is scored by a network of other folds.
+    Without validation texts, ``own`` are the out-of-fold texts.
     """
     examples, encoder, seed = apart.examples, reranker.encoder, run.settings.seed
     if encoder is not None:
@@ -86,7 +88,7 @@ def fit_out_of_fold(
         scores = arranged(encoder.scores(tokens, labels, owners, rows), examples.rows >= 0)
         examples = examples.with_pair_scores(scores)
     folds = np.random.default_rng([seed, 0x4E5]).permutation(len(apart.texts)) % FOLDS
-    kept_back = len(apart.texts) // FOLDS >= ENOUGH_KEPT_BACK
+    kept_back = run.judge is not None and len(apart.texts) // FOLDS >= ENOUGH_KEPT_BACK
     owners = examples.texts.cpu().numpy()
     used = torch.from_numpy((folds > 0 if kept_back else folds >= 0)[owners])
     chosen = examples.select(used.to(examples.rows.device))
@@ -102,6 +104,8 @@ def fit_out_of_fold(
     train_network(chosen, reranker.network, train, log=log)
     if kept_back:
         values = _values(reranker.network, rated.features, rated.rows)
+    if run.judge is None:
+        return [_reranked_own(run, own, rated, values)]
     part, features = _validation_part(run, data, own, reranker, options.candidates)
     on_validation = _values(reranker.network, features, part.chosen.rows)
     return [replace(part, values=on_validation), _reranked_apart(run, rated, values)]
@@ -164,6 +168,23 @@ def _validation_part(
 def _values(network: ScoreNetwork, features: Tensor, rows: Tensor) -> Tensor:
     """(B, n) what a network gives the pairs of shortlists; 0 for none."""
     return arranged(network(features[rows >= 0]), rows >= 0)
+
+
+def _reranked_own(
+    run: RunToRerank, own: Retrieved, rated: RerankExamples, values: Tensor
+) -> Reranked:
+    """Put values beside all candidates of out-of-fold texts."""
+    found, variant = own.found, run.model.variants[0]
+    last = torch.iinfo(torch.int64).max
+    ascending = torch.where(found.valid, found.rows, last).contiguous()
+    places = torch.searchsorted(ascending, rated.rows.contiguous())
+    places = torch.where(rated.rows >= 0, places, -1)
+    base = variant.weights.scores(found, torch.float64)
+    counts = counts_of(found.rows, run.predictor.snapshot())
+    rarity = run.model.propensity.log_inverse(counts.double())
+    chosen = Shortlist(places, rated.rows, rated.base)
+    scores = base + variant.tail_boost * rarity
+    return Reranked(found, scores, base, chosen, values, own.positive, rarity)
 
 
 def _reranked_apart(run: RunToRerank, own: RerankExamples, values: Tensor) -> Reranked:

@@ -19,7 +19,7 @@ from umpteen.ranking.variants import VARIANT_METRICS
 from umpteen.run_folder import RunFolder
 from umpteen.training.rerank import RerankOutcome, rerank_run
 from umpteen.training.rerank_pairs import PairOptions
-from umpteen.training.run_to_rerank import RerankOptions, TooFewValidationTexts
+from umpteen.training.run_to_rerank import RerankOptions, TooFewTexts
 from umpteen.training.stage_log import log_table
 from umpteen.training.warm_start import with_changes_taken_over
 from umpteen.types import Log
@@ -62,7 +62,7 @@ def rerank(
         Metrics without and with the stage, the decision, and whether it is used.
 
     Raises:
-        ConfigError: If the run has no ensemble or too few validation texts, or an option is wrong.
+        ConfigError: If the run has no ensemble or too few texts, or an option is wrong.
 
     Example:
         >>> outcome = umpteen.rerank("run", "data")  # doctest: +SKIP
@@ -116,7 +116,7 @@ def rerank_after_training(
     options = RerankOptions(wanted.kind, encoder, wanted.candidates)
     try:
         found = rerank_run(folder, data, settings, options, device=device, log=log, cache=cache)
-    except TooFewValidationTexts as error:
+    except TooFewTexts as error:
         log(f"Warning: no re-ranking: {error}")
         return
     _write_outcome(folder, options, found)

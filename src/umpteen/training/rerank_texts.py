@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
 from umpteen.predictor import Predictor
-from umpteen.ranking.candidates import Candidates, concat
+from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ensemble_model import EnsembleModel
-from umpteen.ranking.queries import Queries
-from umpteen.ranking.ranker import EnsembleRanker
 from umpteen.ranking.reranking.listwise import RerankExamples, join_examples
 from umpteen.ranking.reranking.pair_encoder import PairEncoder
 from umpteen.ranking.reranking.pair_match import PairMatch
@@ -25,27 +23,16 @@ from umpteen.ranking.reranking.shortlist import Shortlist, shortlist
 from umpteen.ranking.reranking.text_match import TextMatch
 from umpteen.ranking.reranking.token_match import TokenMatch
 from umpteen.ranking.retrievers.base import Retriever
-from umpteen.ranking.storage import StoredEnsemble, with_knn_configs
+from umpteen.ranking.storage import StoredEnsemble
 from umpteen.ranking.unseen_labels import hidden_labels, hide
-from umpteen.ranking.variant_fitting import positives_of
 from umpteen.ranking.variants import Variant
 from umpteen.training.cross_validation import FOLDS, fold_settings, run_fold
-from umpteen.training.ensemble_validation import TEXTS_AT_ONCE, Judge, text_scores_of
+from umpteen.training.ensemble_validation import TEXTS_AT_ONCE, Judge
 from umpteen.training.fit_retrievers import with_retrievers
 from umpteen.training.fit_time import FitTime
+from umpteen.training.lost_labels import lost_labels
+from umpteen.training.retrieved import Retrieved, join_retrieved, retrieve, without_lost
 from umpteen.types import Log
-
-
-@dataclass(frozen=True)
-class Retrieved:
-    """Candidates of labelled texts from a model that was not trained on them."""
-
-    texts: list[str]
-    found: Candidates
-    text_scores: dict[str, torch.Tensor]
-    positive: torch.Tensor
-    """(B, K) which candidates are right."""
-    judge: Judge
 
 
 @dataclass(frozen=True)
@@ -56,34 +43,9 @@ class OutOfFold:
     texts: list[str]
     """That the examples number."""
     rows: NDArray[np.int64]
-    """Of these texts in the train split."""
-
-
-def retrieve(
-    predictor: Predictor, stored: StoredEnsemble, model: EnsembleModel, judge: Judge
-) -> Retrieved:
-    """Collect candidates as a prediction does."""
-    names = model.variants[0].retrievers
-    retrievers = with_knn_configs(stored.retrievers, model)
-    ranker, snapshot = EnsembleRanker(model, retrievers), predictor.snapshot()
-    texts, filters = list(judge.split.texts(predictor.text_config.text)), judge.split.filters
-    queries = Queries(texts, predictor.vectors(texts))
-    blocks, shown = [], []
-    for start in range(0, len(queries), TEXTS_AT_ONCE):
-        stop = min(len(queries), start + TEXTS_AT_ONCE)
-        kept = filters[(filters[:, 0] >= start) & (filters[:, 0] < stop)] - np.array([start, 0])
-        some = queries.block(start, stop)
-        blocks.append(ranker.candidates(some, snapshot, names, exclude=kept))
-        shown.append(text_scores_of(retrievers, some, snapshot, blocks[-1]))
-    found = concat(blocks)
-    width = found.rows.shape[1]
-    joined = {
-        name: torch.cat(
-            [torch.nn.functional.pad(own[name], (0, width - own[name].shape[1])) for own in shown]
-        )
-        for name in shown[0]
-    }
-    return Retrieved(texts, found, joined, positives_of(found, judge.truth), judge)
+    """Of the folds in the train split."""
+    own: Retrieved | None = None
+    """These texts with all their candidates, where the gain is measured on them alone."""
 
 
 def shortlisted(
@@ -169,8 +131,24 @@ def out_of_fold(
     device: str,
     log: Log,
     names: Retriever | None = None,
+    judge: Judge | None = None,
 ) -> OutOfFold:
     """Train models on parts of the training texts and shortlist the others with them.
+
+    Labels that a fold takes the last text of are left out of its shortlists.
+
+    Args:
+        dataset: The run's training and validation texts.
+        settings: The run's.
+        model: Its ensemble.
+        text_match: Of its labels.
+        folds: How many models are trained.
+        n: Candidates of a text.
+        cache: Where token stores are kept.
+        device: Where to train.
+        log: Called with progress lines.
+        names: Scores label names, in a run that has that scorer.
+        judge: Given where there are no validation texts; all candidates are then kept.
 
     Returns:
         Examples, and the texts that they number.
@@ -179,14 +157,18 @@ def out_of_fold(
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
     order = np.random.default_rng([settings.seed, 0x4E4]).permutation(labelled)
     parts, texts, rows = list[RerankExamples](), list[str](), list[NDArray[np.int64]]()
+    kept = list[Retrieved]()
     whole = replace(dataset, splits={"train": train})
     for fold in range(folds):
         own_rows = np.sort(order[fold::FOLDS])
         about = f"fold {fold + 1} of {folds}"
         log(f"Training a model without {len(own_rows):,} texts, to re-rank those ({about})")
 
-        def use(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> None:
-            own = retrieve(predictor, stored, model, judge)
+        def use(predictor: Predictor, stored: StoredEnsemble, of_fold: Judge) -> None:
+            lost = lost_labels(whole.label_counts, of_fold.label_counts)
+            own = without_lost(retrieve(predictor, stored, model, of_fold), lost)
+            if judge is not None:
+                kept.append(own)
             reranker = untrained(variant, predictor, text_match)
             made = examples_of(
                 own, variant, model, reranker, predictor, n=n, first=len(texts), seed=settings.seed
@@ -206,7 +188,8 @@ def out_of_fold(
             ),
             use=use,
         )
-    return OutOfFold(join_examples(parts), texts, np.concatenate(rows))
+    together = None if judge is None else join_retrieved(kept, judge)
+    return OutOfFold(join_examples(parts), texts, np.concatenate(rows), together)
 
 
 def untrained(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
@@ -14,13 +15,14 @@ from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.storage import StoredEnsemble, load_ensemble
 from umpteen.ranking.variant_fitting import ValidationCandidates
 from umpteen.run_folder import RunFolder
+from umpteen.training.cross_validation import FOLDS
 from umpteen.training.ensemble_validation import Judge, judge_of
 from umpteen.training.prepare import training_splits, with_configured_propensity
 from umpteen.training.rerank_pairs import PairOptions
-from umpteen.training.rerank_texts import Retrieved, retrieve
+from umpteen.training.retrieved import Retrieved, retrieve
 
 
-class TooFewValidationTexts(ConfigError):
+class TooFewTexts(ConfigError):
     """A gain of re-ranking cannot be measured."""
 
 
@@ -54,7 +56,15 @@ class RunToRerank:
     stored: StoredEnsemble
     model: EnsembleModel
     """Without re-ranking."""
-    judge: Judge
+    judge: Judge | None
+    """Of validation texts; None where there are too few."""
+
+    @property
+    def judge_of_folds(self) -> Judge:
+        """A judge without texts, with the counts of the training texts."""
+        train = self.dataset["train"]
+        about, none = self.predictor.propensity, train.select(np.arange(0))
+        return Judge(none, self.dataset.label_counts, len(train), about or self.dataset.propensity)
 
 
 def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str) -> RunToRerank:
@@ -62,7 +72,7 @@ def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str)
 
     Raises:
         ConfigError: If it has no ensemble.
-        TooFewValidationTexts: If no gain could be measured.
+        TooFewTexts: If no gain could be measured.
     """
     dataset = training_splits(with_configured_propensity(data, settings), settings)
     predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
@@ -83,12 +93,18 @@ def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str)
     predictor.use_ensemble(stored)
     judge = judge_of(dataset, predictor.propensity or data.propensity)
     least = settings.ensemble.min_queries
-    if judge is None or int((np.diff(judge.truth.indptr) > 0).sum()) < least:
-        raise TooFewValidationTexts(
-            f"{folder.path} has too few validation texts to measure a gain of re-ranking; it "
-            f"takes {least} or more (validation.share, or a validation split)"
-        )
+    if judge is None or _labelled(judge.truth) < least:
+        judge = None
+        if _labelled(dataset["train"].filtered_targets()) < FOLDS * least:
+            raise TooFewTexts(
+                f"{folder.path} has too few texts to measure a gain of re-ranking; it takes "
+                f"{least} validation texts, or {FOLDS * least} training texts"
+            )
     return RunToRerank(folder, settings, dataset, predictor, stored, model, judge)
+
+
+def _labelled(truth: sp.csr_matrix) -> int:
+    return int(np.count_nonzero(np.diff(truth.indptr)))
 
 
 def without_reranking(model: EnsembleModel) -> EnsembleModel:
@@ -97,12 +113,18 @@ def without_reranking(model: EnsembleModel) -> EnsembleModel:
     return replace(model, variants=plain)
 
 
-def validation_of(run: RunToRerank) -> tuple[ValidationCandidates, Retrieved]:
-    """Collect the candidates of the validation texts, as predictions get them."""
-    own = retrieve(run.predictor, run.stored, run.model, run.judge)
-    truth, n = run.judge.truth, len(run.judge.split)
-    data = ValidationCandidates(
-        own.found, own.positive, truth, run.judge.label_counts, run.model.propensity, run.judge,
+def judged_texts(run: RunToRerank, apart: Retrieved | None) -> Retrieved:
+    """Return the texts that metrics are measured on: validation, else those of folds."""
+    if run.judge is not None:
+        return retrieve(run.predictor, run.stored, run.model, run.judge)
+    assert apart is not None
+    return apart
+
+
+def candidates_of(run: RunToRerank, own: Retrieved) -> ValidationCandidates:
+    """Return judged texts as variants are fitted to them."""
+    truth, n = own.judge.truth, len(own.judge.split)
+    return ValidationCandidates(
+        own.found, own.positive, truth, own.judge.label_counts, run.model.propensity, own.judge,
         own.text_scores, truth.nnz / max(1, n), run.settings.seed,
     )  # fmt: skip
-    return data, own

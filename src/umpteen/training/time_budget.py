@@ -118,7 +118,8 @@ def within_budget(
         aside *= left / (ROOM * 60 * minutes)
         if not cross_validated:  # models of folds are trained in that time too
             aside = min(aside, throughput.ensemble)
-    folds = FOLD_SHARE * FOLDS_PLANNED if fits_ensemble and cross_validated else 0.0
+    planned = min(FOLDS_PLANNED, config.ensemble.folds)
+    folds = FOLD_SHARE * planned if fits_ensemble and cross_validated else 0.0
     for_steps = max(0.0, left - aside) / (1.0 + folds)
     limited = _limited(config, throughput, for_steps)
     whole = limited.train.epochs == config.train.epochs and not limited.train.max_steps

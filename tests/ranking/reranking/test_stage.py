@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from small_runs import fit
 
 import umpteen
 from umpteen.errors import ConfigError, RunError
@@ -237,6 +238,28 @@ def test_five_folds_leave_nothing_for_a_cross_encoder(tiny_run, tiny_data, tiny_
         rerank_run(folder, tiny_data, settings, options, device="cpu", log=print)
 
 
+def test_without_validation_texts_the_gain_is_measured_on_folds(tiny_data, tmp_path):
+    from umpteen.config.settings import from_mapping
+    from umpteen.training.rerank import rerank_run
+    from umpteen.training.run_to_rerank import RerankOptions
+
+    place = tmp_path / "run"
+    share = ("validation.share=0", "ensemble.min_queries=5", "ensemble.enabled=auto")
+    fit(tiny_data, place, "train.epochs=4", *share)
+    folder = RunFolder(place)
+    settings = from_mapping(folder.read_settings(), source="config")
+    options = RerankOptions(candidates=8, folds=2, epochs=6, keep="always")
+    found = rerank_run(folder, tiny_data, settings, options, device="cpu", log=print)
+    n = found.decision.n_texts
+    assert 0 < n <= 24  # two folds of 60 texts, without those that only have lost labels
+    assert found.after.reranking.fitted_on.startswith(f"{n} out-of-fold texts")
+    assert set(found.after.reranking.gain) == {"P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5"}
+    model = umpteen.Predictor.load(place, device="cpu")
+    assert model.ensemble.variants[0].scorers[-1] == "reranker"
+    with pytest.raises(ConfigError, match="--folds 0 needs 5 validation texts"):
+        rerank_run(folder, tiny_data, settings, RerankOptions(folds=0), device="cpu", log=print)
+
+
 def test_too_few_validation_texts_are_refused(tiny_run, tiny_data, tmp_path):
     from umpteen.config.settings import from_mapping, with_overrides
     from umpteen.training.rerank import rerank_run
@@ -245,5 +268,5 @@ def test_too_few_validation_texts_are_refused(tiny_run, tiny_data, tmp_path):
     folder = RunFolder(tiny_run)
     raised = with_overrides(folder.read_settings(), ("ensemble.min_queries=500",))
     settings = from_mapping(raised, source="config")
-    with pytest.raises(ConfigError, match="too few validation texts"):
+    with pytest.raises(ConfigError, match="500 validation texts, or 2500 training texts"):
         rerank_run(folder, tiny_data, settings, RerankOptions(), device="cpu", log=print)
