@@ -92,6 +92,7 @@ COVERED = {
         ranking/reranking/pair_match ranking/reranking/text_match ranking/reranking/token_match""",
     "ranking/reranking/test_stage.py": """
         training/rerank training/rerank_fitting training/rerank_texts training/run_to_rerank""",
+    "ranking/reranking/test_token_encoder.py": "ranking/reranking/pair_scorer",
     "ranking/test_ensemble.py": "ranking/ensemble_fitting ranking/prior",
     "ranking/test_examples.py": "ranking/growing_rows ranking/trained_examples",
     "ranking/test_label_vectors.py": "ranking/added_labels",

@@ -1,6 +1,7 @@
 """Training a cross-encoder: draws, batches, a task that only the texts can solve."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import umpteen
 from umpteen.ranking.reranking.pair_encoder import PairEncoder
+from umpteen.ranking.reranking.token_encoder import TokenEncoder
 from umpteen.training.rerank_pairs import (
     PairExamples,
     PairOptions,
@@ -42,10 +44,10 @@ def colours(encoder):
     """Texts that name their label; the three other labels are wrong."""
     n = 8
     own = np.arange(n) % 4
-    texts = encoder.texts([f"{WORDS[i]} thing" for i in own])
+    texts = encoder.text_tokens([f"{WORDS[i]} thing" for i in own])
     right = sp.csr_matrix((np.ones(n), (np.arange(n), own)), shape=(n, 4))
     wrong = np.stack([np.delete(np.arange(4), i) for i in own])
-    return PairExamples(texts, encoder.labels(WORDS), right, wrong)
+    return PairExamples(texts, encoder.label_tokens(WORDS), right, wrong)
 
 
 def test_a_cross_encoder_ranks_by_what_it_reads(encoder, colours):
@@ -59,6 +61,23 @@ def test_a_cross_encoder_ranks_by_what_it_reads(encoder, colours):
     owners, rows = np.divmod(np.arange(4 * 8), 4)
     scores = encoder.scores(colours.texts, colours.labels, owners, rows).view(8, 4)
     assert (scores.argmax(dim=1).numpy() == np.arange(8) % 4).all()
+
+
+def test_late_interaction_learns_which_different_words_belong_together(tiny_bert, colours):
+    torch.manual_seed(0)
+    encoder = TokenEncoder.pretrained(str(tiny_bert))
+    ready_to_learn(encoder)
+    own = (np.arange(8) + 1) % 4  # the label is the next word, and no token is shared
+    right = sp.csr_matrix((np.ones(8), (np.arange(8), own)), shape=(8, 4))
+    wrong = np.stack([np.delete(np.arange(4), i) for i in own])
+    examples = replace(colours, right=right, wrong=wrong)
+    options, lines = PairOptions(epochs=60, batch=8, negatives=3, lr=2e-3), []
+    train_pairs(encoder, examples, options, log=lines.append)
+    losses = [float(line.rsplit(" ", 1)[1]) for line in lines]
+    assert losses[-1] < 0.5 * losses[0]
+    owners, rows = np.divmod(np.arange(4 * 8), 4)
+    scores = encoder.scores(colours.texts, encoder.label_inputs(WORDS), owners, rows).view(8, 4)
+    assert (scores.argmax(dim=1).numpy() == own).all()
 
 
 def test_training_is_the_same_with_the_same_seed_and_stops_by_time(encoder, colours, tiny_bert):
@@ -79,11 +98,11 @@ def test_a_batch_has_labels_first_then_different_wrong_ones(encoder, colours):
     options = PairOptions(positives=2, negatives=2)
     batch = pair_batch(encoder, colours, np.array([5, 2, 7]), options, step=3)
     assert batch.valid.tolist() == [[True, False, True, True]] * 3
-    assert len(batch.tokens) == 9
+    assert len(batch.pairs) == 9
     assert batch.places.tolist() == [0, 2, 3, 4, 6, 7, 8, 10, 11]
-    assert batch.tokens.layout is not None
+    assert batch.pairs.layout is not None
     again = pair_batch(encoder, colours, np.array([5, 2, 7]), options, step=3)
-    np.testing.assert_array_equal(batch.tokens.ids, again.tokens.ids)
+    np.testing.assert_array_equal(batch.pairs.ids, again.pairs.ids)
 
 
 def test_drawn_labels_are_different_labels_of_their_row():

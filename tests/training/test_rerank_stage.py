@@ -80,7 +80,10 @@ def test_a_cross_encoder_starts_from_the_encoder_of_the_run(tiny_data, tiny_bert
         (("rerank.kind=cross-encoder", *ENSEMBLE), "rerank.encoder must be a transformer"),
         (("rerank.encoder=x", *ENSEMBLE), "rerank.encoder must be empty unless"),
         ((*RERANKED, "rerank.candidates=1"), "rerank.candidates must be between 2 and 500"),
-        ((*ENSEMBLE, "rerank.kind=trees"), "rerank.kind must be none, features or cross-encoder"),
+        (
+            (*ENSEMBLE, "rerank.kind=trees"),
+            "must be none, features, late-interaction or cross-encoder",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes, message, tiny_data, tmp_path):
@@ -111,7 +114,7 @@ def test_a_model_uses_the_stage_that_is_fitted_for_it(tiny_data, tiny_run, tmp_p
 def test_an_encoder_is_refused_for_features_and_needed_without_a_transformer(tiny_data, tiny_run):
     with pytest.raises(ConfigError, match="--kind cross-encoder"):
         umpteen.rerank(tiny_run, tiny_data, encoder="x")
-    with pytest.raises(ConfigError, match="no transformer; name the one"):
+    with pytest.raises(ConfigError, match="no transformer; name one for"):
         umpteen.rerank(tiny_run, tiny_data, kind="cross-encoder")
 
 

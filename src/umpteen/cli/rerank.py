@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 @click.argument("data")
 @click.option(
     "--kind",
-    type=click.Choice(["features", "cross-encoder"]),
+    type=click.Choice(["features", "late-interaction", "cross-encoder"]),
     default="features",
     show_default=True,
-    help="features: common words, tokens, names and the other scorers, for a CPU. cross-encoder: "
-    "also a transformer that reads text and label together.",
+    help="features: common words, tokens, names and the other scorers, for a CPU. "
+    "late-interaction: also a transformer whose tokens of text and label are compared. "
+    "cross-encoder: one that reads text and label together.",
 )
 @click.option(
     "--encoder",
     metavar="FOLDER",
-    help="The transformer of a cross-encoder; by default that of the run.",
+    help="The transformer; by default that of the run.",
 )
 @click.option(
     "--candidates",
@@ -49,19 +50,19 @@ if TYPE_CHECKING:
     "--folds",
     type=click.IntRange(0, 5),
     help="Models to train, each without a fifth of the texts; the re-ranker learns from those. 0: "
-    "it learns from validation texts, cross-fitted. By default 1; 0 for a cross-encoder with 1,000 "
+    "it learns from validation texts, cross-fitted. By default 1; 0 for a transformer with 1,000 "
     "or more validation texts.",
 )
 @click.option(
     "--epochs",
     type=click.IntRange(1),
-    help="Of the cross-encoder, by default 4, with few texts up to 16; without one, of the "
+    help="Of the transformer, by default 4, with few texts up to 16; without one, of the "
     "network, 5 to 40.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="The time that training the cross-encoder may take.",
+    help="The time that training the transformer may take.",
 )
 @click.option(
     "--keep",
@@ -93,7 +94,7 @@ def rerank(
     """Fit a stage that scores the best labels of RUN again, on the DATA of its training.
 
     Trains one model for each fold without a fifth of the training texts, which takes about as long
-    as training RUN. A cross-encoder is trained on all training texts but these. The stage is used
+    as training RUN. A transformer is trained on all training texts but these. The stage is used
     from then on where validation shows a gain. Prints metrics without and with it, and its cost.
     """
     from umpteen.training.rerank_stage import rerank as rerank_run

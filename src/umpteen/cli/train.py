@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--rerank",
-    type=click.Choice(["features", "cross-encoder"]),
+    type=click.Choice(["features", "late-interaction", "cross-encoder"]),
     help="Fit a stage at the end that scores the best labels again; see umpteen rerank.",
 )
 @click.option(

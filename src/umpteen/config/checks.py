@@ -40,7 +40,7 @@ CHOICES = {
     "train.label_device": ("device", "host"),
     "examples.kept": ("auto", "none"),
     "ensemble.enabled": ("auto", "off"),
-    "rerank.kind": ("none", "features", "cross-encoder"),
+    "rerank.kind": ("none", "features", "late-interaction", "cross-encoder"),
 }
 """Settings that are one of a few words."""
 
@@ -233,11 +233,13 @@ def _rerank(c: Any) -> Iterable[Problem]:
     kind, most = c.rerank.kind, c.rerank.candidates
     if kind != "none" and c.ensemble.enabled == "off":
         yield "rerank.kind", kind, "none unless ensemble.enabled is auto"
-    if kind == "cross-encoder" and c.pair_encoder is None:
-        rule = "a transformer's folder or hub name for rerank.kind cross-encoder"
+    needs_one = kind in ("late-interaction", "cross-encoder")
+    if needs_one and c.pair_encoder is None:
+        rule = f"a transformer's folder or hub name for rerank.kind {kind}"
         yield "rerank.encoder", c.rerank.encoder, rule
-    if kind != "cross-encoder" and c.rerank.encoder:
-        yield "rerank.encoder", c.rerank.encoder, "empty unless rerank.kind is cross-encoder"
+    if c.rerank.encoder and not needs_one:
+        rule = "empty unless rerank.kind is late-interaction or cross-encoder"
+        yield "rerank.encoder", c.rerank.encoder, rule
     if not 2 <= most <= MAX_RERANKED:
         yield "rerank.candidates", most, f"between 2 and {MAX_RERANKED}"
 

@@ -335,10 +335,11 @@ class RerankConfig:
     """A stage after the ensemble that scores the best labels of a text again."""
 
     kind: str = "none"
-    """``none``; ``features`` for a CPU; or ``cross-encoder``, a transformer that reads text and
-    label together. The stage is used where validation shows a gain."""
+    """``none``; ``features`` for a CPU; ``late-interaction``, a transformer whose tokens of text
+    and label are compared; or ``cross-encoder``, a transformer that reads both together. The stage
+    is used where validation shows a gain."""
     encoder: str = ""
-    """The transformer of a cross-encoder, by folder or hub name; by default ``encoder.name``."""
+    """The transformer, by folder or hub name; by default ``encoder.name``."""
     candidates: int = 50
     """Maximum number of labels of a text that are scored again."""
 
@@ -367,7 +368,7 @@ class RunConfig:
 
     @property
     def pair_encoder(self) -> str | None:
-        """The transformer that a cross-encoder starts from; None where none is named."""
+        """The transformer that a re-ranker starts from; None where none is named."""
         own = None if self.encoder.is_frugal else self.encoder.name
         return self.rerank.encoder or own
 

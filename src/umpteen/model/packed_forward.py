@@ -97,6 +97,13 @@ def encode_packed(
     return vectors if layout.back is None else vectors[layout.back]
 
 
+def encode_tokens(
+    form: Form, layout: PackedLayout, *, training: bool, fused: bool | None = None
+) -> Tensor:
+    """Return (N, width) vectors of the tokens of the M different texts of a layout."""
+    return _encode_different(form, layout, pooling="none", training=training, fused=fused)
+
+
 def _encode_different(
     form: Form, layout: PackedLayout, *, pooling: str, training: bool, fused: bool | None = None
 ) -> Tensor:
@@ -116,7 +123,7 @@ def _encode_different(
         if not fused and _are_few(form, layout, dtype, training):
             run = _few
         hidden = run(form, layout, dtype, training, starts)
-        if starts is None:
+        if starts is None and pooling == "mean":
             summed = torch.promote_types(dtype, torch.float32)
             shares = layout.offsets.diff().to(summed).reciprocal()
             return text_mean(hidden, layout.texts, layout.offsets, shares, fused=fused)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.attention import sdpa_kernel
@@ -17,7 +19,7 @@ from umpteen.compute.precision import at_least_float32
 from umpteen.errors import ConfigError
 from umpteen.model.encoder import length_groups, pad, to_device
 from umpteen.model.packed import Form, packed_form
-from umpteen.model.packed_forward import encode_packed, lay_out_packed, too_long
+from umpteen.model.packed_forward import encode_packed, encode_tokens, lay_out_packed, too_long
 from umpteen.model.packed_layout import PackedLayout
 from umpteen.model.packed_modern import ModernForm, modern_form
 from umpteen.model.pooling import POOLINGS, PoolingLayers
@@ -114,28 +116,57 @@ class TransformerEncoder(nn.Module):
         """Return what a packed forward pass needs of the tokens; None where it would be padded."""
         return _laid_out(self._form(), tokens)
 
+    def token_vectors(self, tokens: Ragged) -> tuple[Tensor, Tensor]:
+        """Encode ragged tokens of B texts without pooling.
+
+        Returns:
+            (N, width) vectors of the tokens of the different texts, float32 at least, and (B,)
+            the place of each text's first token.
+
+        Raises:
+            UmpteenError: If a text is longer than the network's table of positions.
+        """
+        form = self._form()
+        layout = tokens.layout or _laid_out(form, tokens)
+        if isinstance(form, Form) and layout is not None:
+            vectors = encode_tokens(form, layout, training=self.network.training)
+            starts = layout.offsets[:-1].long()
+            return vectors, starts if layout.back is None else starts[layout.back]
+        order, back = self._by_length(tokens)
+        vectors = torch.cat([hidden[mask] for hidden, mask in self._hidden(tokens, order)])
+        ends = np.cumsum(np.diff(tokens.offsets)[order])
+        firsts = np.concatenate([[0], ends[:-1]])
+        return vectors, to_device(firsts[back], vectors.device)
+
     def _padded(self, tokens: Ragged) -> Tensor:
-        """Return the same by the network's own code."""
+        """Return the same as ``forward`` by the network's own code."""
+        order, back = self._by_length(tokens)
+        pool = POOLINGS[self.pooling]
+        vectors = torch.cat([pool(hidden, mask) for hidden, mask in self._hidden(tokens, order)])
+        return vectors[to_device(back, vectors.device)]  # (B, dim)
+
+    def _by_length(self, tokens: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of the different texts by length, and each text's place among these."""
         rows, back = different(tokens)
         lengths = np.diff(tokens.offsets)[rows]
         most = self.max_positions
         if most is not None and lengths.max(initial=0) > most:
             raise too_long(int(lengths.max()), most)
         order = np.argsort(lengths, kind="stable")
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        return rows[order], places[back]
+
+    def _hidden(self, tokens: Ragged, rows: NDArray[np.int64]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (b, T, width) vectors and (b, T) masks of groups of texts, sorted by length."""
         device = next(self.network.parameters()).device
-        parts = []
-        for group in length_groups(lengths[order]):
-            ids, mask = pad(tokens, rows[order[group]], pad_id=self.pad_id)
+        for group in length_groups(np.diff(tokens.offsets)[rows]):
+            ids, mask = pad(tokens, rows[group], pad_id=self.pad_id)
             token_mask = to_device(mask, device)
             attended = None if mask.all() else token_mask.long()
             with sdpa_kernel(ATTENTION_BACKENDS):
-                hidden = self.network(input_ids=to_device(ids, device), attention_mask=attended)[
-                    0
-                ]  # (b, T, dim)
-            parts.append(POOLINGS[self.pooling](at_least_float32(hidden), token_mask))
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        return torch.cat(parts)[to_device(places[back], device)]  # (B, dim)
+                hidden = self.network(input_ids=to_device(ids, device), attention_mask=attended)[0]
+            yield at_least_float32(hidden), token_mask
 
     def row_parameters(self) -> list[nn.Parameter]:
         """Return an empty list: a transformer's token table is trained as a whole."""

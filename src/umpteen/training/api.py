@@ -37,8 +37,8 @@ ARGUMENTS = """
         overrides: Settings laid over the preset: ``section.key=value`` strings, or a mapping such
             as ``{"train.epochs": 3}``.
         encoder: ``bag``, ``convolution``, or a Hugging Face folder or name.
-        rerank: ``features`` or ``cross-encoder``: also fit a stage that scores the best labels of
-            a text again; a cross-encoder starts from the transformer of the run.
+        rerank: ``features``, ``late-interaction`` or ``cross-encoder``: also fit a stage that
+            scores the best labels of a text again; the last two start from the run's transformer.
         dataset: A well-known data set, such as ``lf-amazontitles-131k``: its settings for the
             preset and its propensity constants are taken.
         config: The settings themselves, instead of preset, overrides and dataset.

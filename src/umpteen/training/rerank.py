@@ -16,13 +16,14 @@ from umpteen.errors import ConfigError
 from umpteen.ranking.candidates import take, top_k
 from umpteen.ranking.reranking.cost import measure_cost
 from umpteen.ranking.reranking.decision import Decision, Reranked, decide
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
+from umpteen.ranking.reranking.pair_scorer import PairScorer
 from umpteen.ranking.reranking.reranker import Reranker, remove_others
-from umpteen.ranking.reranking.spec import RERANKER, Reranking
+from umpteen.ranking.reranking.spec import PAIR_SCORERS, RERANKER, Reranking
 from umpteen.ranking.reranking.text_match import TextMatch
 from umpteen.ranking.storage import StoredEnsemble
 from umpteen.ranking.variant_fitting import calibrated_variant
 from umpteen.ranking.variants import VARIANT_METRICS, Variant
+from umpteen.registry import resolve
 from umpteen.run_folder import RunFolder
 from umpteen.training.cross_validation import FOLDS
 from umpteen.training.prepare import default_cache
@@ -97,15 +98,15 @@ def texts_apart(
     """Train the models of the folds; None where the network is trained on validation texts.
 
     Raises:
-        ConfigError: If no training text is left for a cross-encoder.
+        ConfigError: If no training text is left for a transformer.
     """
     folds = options.folds
     if folds is None:
         enough = run.judge is not None and len(run.judge.split) >= ENOUGH_VALIDATION
-        folds = 0 if options.kind == "cross-encoder" and enough else 1
-    if folds >= FOLDS and options.kind == "cross-encoder":
+        folds = 0 if options.kind in PAIR_SCORERS and enough else 1
+    if folds >= FOLDS and options.kind in PAIR_SCORERS:
         raise ConfigError(
-            f"--folds {folds} leaves no text to train the cross-encoder on; use 0 to {FOLDS - 1}"
+            f"--folds {folds} leaves no text to train the {options.kind} on; use 0 to {FOLDS - 1}"
         )
     if not folds:
         if run.judge is None:
@@ -133,7 +134,7 @@ def fit_and_decide(
     torch.manual_seed(run.settings.seed)
     left_out = np.zeros(0, np.int64) if apart is None else apart.rows
     encoder = None
-    if options.kind == "cross-encoder":
+    if options.kind in PAIR_SCORERS:
         encoder = trained_encoder(run, left_out, options, log)
     variant = run.model.variants[0]
     reranker = untrained(variant, run.predictor, text_match, encoder)
@@ -171,21 +172,22 @@ def fit_and_decide(
 
 def trained_encoder(
     run: RunToRerank, left_out: NDArray[np.int64], options: RerankOptions, log: Log
-) -> PairEncoder:
-    """Train a cross-encoder on all training texts but some.
+) -> PairScorer:
+    """Train a transformer to score pairs on all training texts but some.
 
     Raises:
         ConfigError: If there is no encoder to start from.
     """
     if options.encoder is None:
-        raise ConfigError("a cross-encoder needs --encoder FOLDER, a Hugging Face encoder")
+        raise ConfigError(f"{options.kind} needs --encoder FOLDER, a Hugging Face encoder")
     predictor, train = run.predictor, run.dataset["train"]
     limit = predictor.text_config.max_tokens
-    encoder = PairEncoder.pretrained(options.encoder, text_tokens=min(128, limit + 2))
+    scorer = resolve(PAIR_SCORERS, options.kind, kind="re-ranker")
+    encoder: PairScorer = scorer.pretrained(options.encoder, text_tokens=min(128, limit + 2))
     encoder = encoder.to(predictor.encoder.device)
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
     rows = np.setdiff1d(labelled, left_out)
-    log(f"Training the cross-encoder on {len(rows):,} texts")
+    log(f"Training the re-ranker ({options.kind}) on {len(rows):,} texts")
     examples = pair_examples(predictor, train, rows, encoder, options.candidates)
     train_pairs(encoder, examples, replace(options.pairs, seed=run.settings.seed), log=log)
     return encoder

@@ -32,7 +32,7 @@ from umpteen.types import Log
 TEXTS_SEEN = 200_000
 """That a network of features is trained on in all its epochs."""
 ENOUGH_VALIDATION = 1000
-"""Validation texts from which on the network beside a cross-encoder is trained on them."""
+"""Validation texts from which on the network beside a transformer is trained on them."""
 ENOUGH_KEPT_BACK = 2000
 """Out-of-fold texts of a fifth from which on it is kept back, to decide on; else all are trained
 on, and cross-fitted."""
@@ -48,7 +48,7 @@ def fit_on_validation(
 ) -> list[Reranked]:
     """Train the network on validation texts; values come from networks of the other folds.
 
-    With few validation texts and a cross-encoder, the network stays that one's score.
+    With few validation texts and a transformer, the network stays that one's score.
     """
     variant, n = run.model.variants[0], options.candidates
     examples = examples_of(
@@ -81,8 +81,8 @@ def fit_out_of_fold(
     """
     examples, encoder, seed = apart.examples, reranker.encoder, run.settings.seed
     if encoder is not None:
-        tokens = encoder.texts(apart.texts)
-        labels = reranker.match.label_tokens(run.predictor.labels)
+        tokens = encoder.text_tokens(apart.texts)
+        labels = reranker.match.label_inputs(run.predictor.labels)
         owners, rows = pair_positions(examples.rows)
         owners = examples.texts.cpu().numpy()[owners]
         scores = arranged(encoder.scores(tokens, labels, owners, rows), examples.rows >= 0)

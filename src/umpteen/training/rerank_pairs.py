@@ -1,10 +1,11 @@
-"""Train the cross-encoder of a re-ranker: the labels of training texts against wrong candidates."""
+"""Train the transformer of a re-ranker: labels of training texts against wrong candidates."""
 
 from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,14 +19,14 @@ from umpteen.model.encoder import to_device
 from umpteen.predictor import Predictor
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.reranking.listwise import LearningRate, listwise_loss
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
+from umpteen.ranking.reranking.pair_scorer import PairScorer
 from umpteen.training.batch import made_ahead
 from umpteen.types import Log, Ragged
 
 TEXTS_AT_ONCE = 8192
 """Texts whose wrong candidates are looked up at once."""
 TEXTS_SEEN = 100_000
-"""That a cross-encoder is trained on in all its epochs, at least."""
+"""That a transformer is trained on in all its epochs, at least."""
 HALF_AS_OFTEN = 20
 """Place at which wrong candidates are drawn about half as often as the first."""
 WEIGHT_DECAY = 1e-2
@@ -50,7 +51,7 @@ class PairExamples:
 
 @dataclass(frozen=True)
 class PairOptions:
-    """How a cross-encoder is trained."""
+    """How a transformer that scores pairs is trained."""
 
     epochs: int | None = None
     """By default 4, and with few texts up to 16; see ``TEXTS_SEEN``."""
@@ -70,7 +71,8 @@ class PairOptions:
 class PairBatch:
     """One step's pairs, laid out on the encoder's device."""
 
-    tokens: Ragged
+    pairs: Any
+    """Of the encoder's ``batch``."""
     places: Tensor
     """(P,) where each pair's score goes in the flat (B, positives + negatives) table."""
     valid: Tensor
@@ -78,7 +80,7 @@ class PairBatch:
 
 
 def pair_examples(
-    predictor: Predictor, split: Split, rows: NDArray[np.int64], encoder: PairEncoder, n: int
+    predictor: Predictor, split: Split, rows: NDArray[np.int64], encoder: PairScorer, n: int
 ) -> PairExamples:
     """Look up the wrong labels that the model finds most similar to training texts."""
     which = predictor.text_config.text
@@ -99,16 +101,16 @@ def pair_examples(
         wrong[start : start + len(some)] = np.where(np.isin(keys, known), -1, found)
     # Those left out go to the end.
     wrong = np.take_along_axis(wrong, np.argsort(wrong < 0, axis=1, kind="stable"), axis=1)
-    labels = encoder.labels(predictor.labels.encoder_texts(which))
-    return PairExamples(encoder.texts(texts), labels, right, wrong[:, :n])
+    labels = encoder.label_tokens(predictor.labels.encoder_texts(which))
+    return PairExamples(encoder.text_tokens(texts), labels, right, wrong[:, :n])
 
 
 def train_pairs(
-    encoder: PairEncoder, examples: PairExamples, options: PairOptions, *, log: Log
+    encoder: PairScorer, examples: PairExamples, options: PairOptions, *, log: Log
 ) -> None:
-    """Train a cross-encoder; the host makes batches ahead and never waits for the device."""
+    """Train a scorer of pairs; the host makes batches ahead and never waits for the device."""
     epochs = options.epochs or min(16, max(4, round(TEXTS_SEEN / max(1, len(examples)))))
-    device = encoder.score.weight.device
+    device = encoder.device
     parameters = list(encoder.parameters())
     optimizer = torch.optim.AdamW(
         parameters, lr=options.lr, weight_decay=WEIGHT_DECAY, fused=device.type == "cuda"
@@ -129,7 +131,7 @@ def train_pairs(
                 if not schedule.step():
                     break
                 with autocast(choose_precision("auto", device), device):
-                    loss = _loss(encoder(batch.tokens), batch, options.positives)
+                    loss = _loss(encoder(batch.pairs), batch, options.positives)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -137,15 +139,15 @@ def train_pairs(
                 losses.append(loss.detach())
         if losses:
             mean = float(torch.stack(losses).mean())
-            log(f"Cross-encoder, epoch {epoch + 1} of {epochs}: loss {mean:.4f}")
+            log(f"Transformer, epoch {epoch + 1} of {epochs}: loss {mean:.4f}")
         if len(losses) < len(rows):
-            log(f"Cross-encoder stopped after {options.seconds:.0f} s")
+            log(f"Transformer stopped after {options.seconds:.0f} s")
             break
     encoder.eval()
 
 
 def pair_batch(
-    encoder: PairEncoder,
+    encoder: PairScorer,
     examples: PairExamples,
     own: NDArray[np.int64],
     options: PairOptions,
@@ -171,11 +173,10 @@ def pair_batch(
     chosen = np.argsort(keys, axis=1)[:, : options.negatives]
     labels = np.concatenate([right, np.take_along_axis(wrong, chosen, axis=1)], axis=1)
     owners, columns = np.nonzero(labels >= 0)
-    tokens = encoder.pairs(examples.texts, examples.labels, own[owners], labels[owners, columns])
-    tokens = replace(tokens, layout=encoder.encoder.layout(tokens))
-    device = encoder.score.weight.device
+    pairs = encoder.batch(examples.texts, examples.labels, own[owners], labels[owners, columns])
+    device = encoder.device
     places = owners * labels.shape[1] + columns
-    return PairBatch(tokens, to_device(places, device), to_device(labels >= 0, device))
+    return PairBatch(pairs, to_device(places, device), to_device(labels >= 0, device))
 
 
 def drawn_labels(

@@ -15,6 +15,7 @@ from umpteen.data.dataset import Dataset
 from umpteen.errors import ConfigError, RunError
 from umpteen.files import disk_errors, read_json, write_json
 from umpteen.predictor import Predictor
+from umpteen.ranking.reranking.spec import PAIR_SCORERS
 from umpteen.ranking.variants import VARIANT_METRICS
 from umpteen.run_folder import RunFolder
 from umpteen.training.rerank import RerankOutcome, rerank_run
@@ -48,12 +49,12 @@ def rerank(
         run: A run folder, or a predictor of one, which then uses the stage.
         data: What the run was trained on: a path, a ``Dataset``, a table, or a function that reads
             it.
-        kind: ``features``, or ``cross-encoder``.
-        encoder: The transformer of a cross-encoder; by default that of the run.
+        kind: ``features``, ``late-interaction`` or ``cross-encoder``.
+        encoder: The transformer, for a kind that has one; by default that of the run.
         candidates: Labels of a text that are scored again, at most.
         folds: Models to train, each without a fifth of the texts, which the re-ranker learns from.
-        epochs: Of the cross-encoder; without one, of the network over the features.
-        seconds: The time that training the cross-encoder may take.
+        epochs: Of the transformer; without one, of the network over the features.
+        seconds: The time that training the transformer may take.
         keep: ``auto`` where validation shows a gain, ``always``, or ``never``.
         device: ``auto``, ``cpu`` or ``cuda``.
         log: Receives progress lines; by default the logger ``umpteen.training``.
@@ -112,7 +113,7 @@ def rerank_after_training(
     wanted = settings.rerank
     if wanted.kind == "none" or _is_done(folder, settings):
         return
-    encoder = settings.pair_encoder if wanted.kind == "cross-encoder" else None
+    encoder = settings.pair_encoder if wanted.kind in PAIR_SCORERS else None
     options = RerankOptions(wanted.kind, encoder, wanted.candidates)
     try:
         found = rerank_run(folder, data, settings, options, device=device, log=log, cache=cache)
@@ -131,20 +132,21 @@ def rerank_after_training(
 
 
 def _encoder(kind: str, encoder: str | None, settings: RunConfig) -> str | None:
-    """Return the transformer of a cross-encoder, None for features.
+    """Return the transformer of a re-ranker; None for features.
 
     Raises:
         ConfigError: If one is missing, or is named for features.
     """
-    if kind != "cross-encoder":
+    if kind not in PAIR_SCORERS:
         if encoder is not None:
-            raise ConfigError("--encoder FOLDER belongs to --kind cross-encoder; leave it out")
+            kinds = " or ".join(PAIR_SCORERS)
+            raise ConfigError(f"--encoder FOLDER belongs to --kind {kinds}; leave it out")
         return None
     encoder = encoder or settings.pair_encoder
     if encoder is None:
         raise ConfigError(
-            f"the run's encoder is {settings.encoder.name}, no transformer; name the one of the "
-            "cross-encoder with --encoder FOLDER"
+            f"the run's encoder is {settings.encoder.name}, no transformer; name one for "
+            f"{kind} with --encoder FOLDER"
         )
     return encoder
 

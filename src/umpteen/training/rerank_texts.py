@@ -16,8 +16,8 @@ from umpteen.predictor import Predictor
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ensemble_model import EnsembleModel
 from umpteen.ranking.reranking.listwise import RerankExamples, join_examples
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
 from umpteen.ranking.reranking.pair_match import PairMatch
+from umpteen.ranking.reranking.pair_scorer import PairScorer
 from umpteen.ranking.reranking.reranker import Reranker, score_network
 from umpteen.ranking.reranking.shortlist import Shortlist, shortlist
 from umpteen.ranking.reranking.text_match import TextMatch
@@ -196,7 +196,7 @@ def untrained(
     variant: Variant,
     predictor: Predictor,
     text_match: TextMatch,
-    encoder: PairEncoder | None = None,
+    encoder: PairScorer | None = None,
 ) -> Reranker:
     """Return a re-ranker with an untrained network, to compute features with."""
     which = predictor.text_config.text

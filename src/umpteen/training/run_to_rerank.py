@@ -32,15 +32,15 @@ class RerankOptions:
 
     kind: str = "features"
     encoder: str | None = None
-    """Folder or name of the transformer, for ``cross-encoder``."""
+    """Folder or name of the transformer, for a kind that has one."""
     candidates: int = 50
     folds: int | None = None
     """Models of folds, to train the network on their texts; 0 trains it on validation texts,
-    cross-fitted. By default 1, or 0 for a cross-encoder with enough validation texts."""
+    cross-fitted. By default 1, or 0 for a transformer with enough validation texts."""
     epochs: int | None = None
     """Of the network, by default 5 to 40, fewer with more texts."""
     pairs: PairOptions = PairOptions()
-    """How a cross-encoder is trained; its seed is that of the run."""
+    """How a transformer is trained; its seed is that of the run."""
     keep: str = "auto"
     """``auto`` where validation shows a gain, ``always``, or ``never``."""
 

@@ -20,7 +20,7 @@ def encoder(tiny_bert):
 
 
 def test_pairs_are_what_the_tokenizer_makes_of_two_texts(encoder):
-    made = encoder.pairs(encoder.texts(TEXTS), encoder.labels(LABELS), *PAIRS)
+    made = encoder.pairs(encoder.text_tokens(TEXTS), encoder.label_tokens(LABELS), *PAIRS)
     for place, (text, label) in enumerate(zip(*PAIRS, strict=True)):
         own = made.ids[made.offsets[place] : made.offsets[place + 1]]
         wanted = encoder.text_tokenizer.encode(TEXTS[text], LABELS[label]).ids
@@ -28,11 +28,11 @@ def test_pairs_are_what_the_tokenizer_makes_of_two_texts(encoder):
 
 
 def test_packed_equals_the_padded_network_in_float64(encoder):
-    tokens = encoder.pairs(encoder.texts(TEXTS), encoder.labels(LABELS), *PAIRS)
+    tokens = encoder.pairs(encoder.text_tokens(TEXTS), encoder.label_tokens(LABELS), *PAIRS)
     network = encoder.encoder.network
     with torch.no_grad():
         packed = encoder(tokens)
-        grouped = encoder.scores(encoder.texts(TEXTS), encoder.labels(LABELS), *PAIRS)
+        grouped = encoder.scores(encoder.text_tokens(TEXTS), encoder.label_tokens(LABELS), *PAIRS)
         score = copy.deepcopy(encoder.score).double()
         slow = []
         for start, stop in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True):
@@ -46,8 +46,8 @@ def test_packed_equals_the_padded_network_in_float64(encoder):
 def test_long_texts_leave_room_for_the_label(tiny_bert):
     small = PairEncoder.pretrained(str(tiny_bert), text_tokens=10_000)
     most = small.encoder.max_positions
-    assert small.text_tokens + small.label_tokens <= most
-    long = small.pairs(small.texts(["red " * 5000]), small.labels(["apple " * 5000]),
+    assert small.n_text_tokens + small.n_label_tokens <= most
+    long = small.pairs(small.text_tokens(["red " * 5000]), small.label_tokens(["apple " * 5000]),
                        np.array([0]), np.array([0]))  # fmt: skip
     with torch.no_grad():
         assert small(long).shape == (1,)
@@ -56,7 +56,7 @@ def test_long_texts_leave_room_for_the_label(tiny_bert):
 def test_it_is_read_back(encoder, tmp_path):
     encoder.save(tmp_path)
     again = PairEncoder.load(tmp_path)
-    tokens = encoder.pairs(encoder.texts(TEXTS), encoder.labels(LABELS), *PAIRS)
+    tokens = encoder.pairs(encoder.text_tokens(TEXTS), encoder.label_tokens(LABELS), *PAIRS)
     with torch.no_grad():
         torch.testing.assert_close(again(tokens), encoder(tokens))
     (tmp_path / "tokenizer.json").write_text("{")

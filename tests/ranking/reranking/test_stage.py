@@ -154,14 +154,15 @@ def test_a_service_sees_that_the_run_changed(tiny_run, run):
     assert umpteen.Predictor.load(fresh, device="cpu").reranking is not None
 
 
-def test_a_cross_encoder_replaces_the_old_stage(run, tiny_data, tiny_bert, tmp_path):
+@pytest.mark.parametrize("kind", ["cross-encoder", "late-interaction"])
+def test_a_transformer_replaces_the_old_stage(kind, run, tiny_data, tiny_bert, tmp_path):
     from umpteen.config.settings import from_mapping
     from umpteen.training.rerank import rerank_run
     from umpteen.training.run_to_rerank import RerankOptions
 
     old, folder = stage_of(run).name, RunFolder(run)
     settings = from_mapping(folder.read_settings(), source="config")
-    options = RerankOptions("cross-encoder", str(tiny_bert), 5, epochs=2, keep="always")
+    options = RerankOptions(kind, str(tiny_bert), 5, epochs=2, keep="always")
     found = rerank_run(
         folder, tiny_data, settings, options, device="cpu", log=print, cache=tmp_path / "cache"
     )
@@ -170,7 +171,7 @@ def test_a_cross_encoder_replaces_the_old_stage(run, tiny_data, tiny_bert, tmp_p
     assert stages != [old]
     model = umpteen.Predictor.load(run, device="cpu")
     kinds = [v.reranking.kind for v in model.ensemble.variants if v.reranking is not None]
-    assert kinds == ["cross-encoder"]
+    assert kinds == [kind]
     model.add_labels({"new": "red apple and green pear"})
     texts = [*tiny_data["test"].texts()[:5], "red apple and green pear"]
     whole = model.predict(texts, 8)
@@ -199,7 +200,7 @@ def test_it_learns_from_validation_texts_without_a_further_model(
     found = rerank.rerank_run(folder, tiny_data, settings, options, device="cpu", log=lines.append)
     assert found.decision.n_texts == 24
     assert found.after.reranking.fitted_on.startswith("24 validation texts")
-    assert any(line.startswith("Cross-encoder, epoch 1 of 1") for line in lines)
+    assert any(line.startswith("Transformer, epoch 1 of 1") for line in lines)
     assert any(line.startswith("Re-ranker, epoch 40") for line in lines)
     network = found.ensemble.reranker.network
     assert float(network.last.weight.detach().abs().max()) > 0

@@ -26,7 +26,7 @@ WARMUP = 0.1
 class ScoreNetwork(nn.Module):
     """Two hidden layers from standardized features to what is added to the ensemble's score.
 
-    It starts with 0 for every pair: the order of the ensemble. With a cross-encoder it starts with
+    It starts with 0 for every pair: the order of the ensemble. With a transformer it starts with
     that one's score.
 
     Args:
@@ -106,7 +106,7 @@ class RerankExamples:
         return RerankExamples(*(part[chosen] for part in parts))
 
     def with_pair_scores(self, scores: Tensor) -> RerankExamples:
-        """Append the features of a cross-encoder's (N, n) scores."""
+        """Append the features of a transformer's (N, n) scores."""
         more = pair_features(scores, self.rows >= 0)
         return replace(self, features=torch.cat([self.features, more], dim=2))
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +14,11 @@ from torch import Tensor
 
 from umpteen.data.labels import LabelSet, join_texts
 from umpteen.model.text_encoder import TextEncoder
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
+from umpteen.ranking.reranking.pair_scorer import PairScorer
 from umpteen.ranking.reranking.text_match import TEXT_FEATURES, TextMatch
+from umpteen.ranking.reranking.token_encoder import TokenEncoder
 from umpteen.ranking.reranking.token_match import TOKEN_FEATURES, TokenMatch
-from umpteen.types import Ragged
+from umpteen.ranking.reranking.token_vectors import StoredTokens
 
 N_MATCH_FEATURES = TEXT_FEATURES + TOKEN_FEATURES
 
@@ -25,7 +27,7 @@ class PairMatch:
     """Compare texts with labels; labels that were added later are read when first met."""
 
     def __init__(
-        self, text: TextMatch, tokens: TokenMatch, which: str, encoder: PairEncoder | None = None
+        self, text: TextMatch, tokens: TokenMatch, which: str, encoder: PairScorer | None = None
     ) -> None:
         self._trained = _Labels([], text, tokens)
         self._latest = self._trained
@@ -36,17 +38,22 @@ class PairMatch:
 
     @classmethod
     def load(
-        cls, folder: Path, encoder: TextEncoder, n_labels: int, pairs: PairEncoder | None
+        cls, folder: Path, encoder: TextEncoder, n_labels: int, pairs: PairScorer | None
     ) -> PairMatch:
         """Read what ``save`` wrote."""
         text = TextMatch.load(folder, n_labels)
         tokens = TokenMatch.load(folder, encoder, n_labels)
-        return cls(text, tokens, encoder.text_config.text, pairs)
+        made = cls(text, tokens, encoder.text_config.text, pairs)
+        if isinstance(pairs, TokenEncoder):
+            made._trained.pairs = StoredTokens.load(folder, n_labels)
+        return made
 
     def save(self, folder: Path) -> None:
         """Write into an existing empty folder."""
         self._trained.text.save(folder)
         self._trained.tokens.save(folder)
+        if isinstance(self._trained.pairs, StoredTokens):
+            self._trained.pairs.save(folder)
 
     def features(self, texts: Sequence[str], rows: Tensor, labels: LabelSet) -> Tensor:
         """Compare texts with labels.
@@ -63,17 +70,18 @@ class PairMatch:
         text = torch.from_numpy(own.text.features(texts, wanted)).to(rows.device)
         return torch.cat([text, own.tokens.features(texts, wanted).to(rows.device)], dim=2)
 
-    def label_tokens(self, labels: LabelSet) -> Ragged:
-        """Return the tokens of all labels for the pair encoder."""
+    def label_inputs(self, labels: LabelSet) -> Any:
+        """Return what the pair scorer reads of all labels."""
         assert self._encoder is not None
         own = self._of(labels)
         with self._lock:
             if self._trained.pairs is None:
                 n = len(self._trained.text)
-                self._trained.pairs = self._encoder.labels(_texts_of(labels, 0, n, self._which))
+                trained = _texts_of(labels, 0, n, self._which)
+                self._trained.pairs = self._encoder.label_inputs(trained)
             if own.pairs is None:
-                more = self._encoder.labels(own.added)
-                own.pairs = _joined(self._trained.pairs, more)
+                more = self._encoder.label_inputs(own.added)
+                own.pairs = self._encoder.joined(self._trained.pairs, more)
             return own.pairs
 
     def _of(self, labels: LabelSet) -> _Labels:
@@ -101,18 +109,13 @@ class _Labels:
     """Texts of the labels after the trained ones."""
     text: TextMatch
     tokens: TokenMatch
-    pairs: Ragged | None = None
-    """Tokens of all labels for the pair encoder, made when first needed."""
+    pairs: Any = None
+    """What the pair scorer reads of all labels, made when first needed."""
 
 
 def _texts_of(labels: LabelSet, start: int, stop: int, which: str) -> list[str]:
     contents = None if labels.contents is None else labels.contents[start:stop]
     return join_texts(labels.titles[start:stop], contents, which)
-
-
-def _joined(first: Ragged, second: Ragged) -> Ragged:
-    offsets = np.concatenate([first.offsets, first.offsets[-1] + second.offsets[1:]])
-    return Ragged(np.concatenate([first.ids, second.ids]), offsets)
 
 
 def pair_positions(rows: Tensor) -> tuple[np.ndarray, np.ndarray]:

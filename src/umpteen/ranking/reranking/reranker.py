@@ -19,8 +19,8 @@ from umpteen.files import LOAD_ERRORS, atomic_folder, digest
 from umpteen.model.text_encoder import TextEncoder
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.reranking.listwise import WIDTH, ScoreNetwork
-from umpteen.ranking.reranking.pair_encoder import PairEncoder
 from umpteen.ranking.reranking.pair_match import N_MATCH_FEATURES, PairMatch, pair_positions
+from umpteen.ranking.reranking.pair_scorer import PairScorer
 from umpteen.ranking.reranking.shortlist import (
     PAIR_FEATURES,
     Shortlist,
@@ -29,7 +29,8 @@ from umpteen.ranking.reranking.shortlist import (
     scorer_features,
     shortlist,
 )
-from umpteen.ranking.reranking.spec import Reranking
+from umpteen.ranking.reranking.spec import PAIR_SCORERS, Reranking
+from umpteen.registry import resolve
 
 WEIGHTS = "network.safetensors"
 
@@ -42,7 +43,7 @@ class Reranker:
         retrievers: tuple[str, ...],
         network: ScoreNetwork,
         match: PairMatch,
-        encoder: PairEncoder | None = None,
+        encoder: PairScorer | None = None,
     ) -> None:
         self.retrievers = retrievers
         self.network = network.eval()
@@ -58,7 +59,7 @@ class Reranker:
             self.match.features(texts, chosen.rows, labels),
         ]
         if self.encoder is not None:
-            own, others = self.encoder.texts(texts), self.match.label_tokens(labels)
+            own, others = self.encoder.text_tokens(texts), self.match.label_inputs(labels)
             scores = self.encoder.scores(own, others, *pair_positions(chosen.rows))
             made.append(pair_features(arranged(scores, chosen.valid), chosen.valid))
         return torch.cat(made, dim=2)
@@ -162,8 +163,9 @@ class Reranker:
         if found != spec.digest:
             raise RunError(f"{folder} is damaged: its checksum is another one; {again}")
         pairs = None
-        if spec.kind == "cross-encoder":
-            pairs = PairEncoder.load(folder / "encoder").to(encoder.device)
+        if spec.kind in PAIR_SCORERS:
+            scorer = resolve(PAIR_SCORERS, spec.kind, kind="re-ranker")
+            pairs = scorer.load(folder / "encoder").to(encoder.device)
         try:
             tensors = load_file(folder / WEIGHTS)
             network = score_network(retrievers, pairs is not None, tensors["second.bias"].shape[0])

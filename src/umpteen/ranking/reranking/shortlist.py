@@ -13,7 +13,7 @@ from umpteen.ranking.features import columns, feature_owners, log_shares
 BASE_FEATURES = 4
 """Features of the ensemble's own score."""
 PAIR_FEATURES = 3
-"""Features of a cross-encoder's score; the score itself comes first."""
+"""Features of a transformer's score; the score itself comes first."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def scorer_features(found: Candidates, chosen: Shortlist, retrievers: tuple[str,
 
 
 def pair_features(scores: Tensor, valid: Tensor) -> Tensor:
-    """(B, n, PAIR_FEATURES) a cross-encoder's (B, n) scores, log shares and ranks; 0 for none."""
+    """(B, n, PAIR_FEATURES) a transformer's (B, n) scores, log shares and ranks; 0 for none."""
     masked = torch.where(valid, scores, -torch.inf)
     level = torch.where(valid.any(dim=1), masked.logsumexp(dim=1), 0.0)[:, None]
     made = torch.stack([scores, scores - level, torch.log1p(_ranks(scores, valid))], dim=2)

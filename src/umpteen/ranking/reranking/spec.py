@@ -9,8 +9,14 @@ from typing import Any
 
 RERANKER = "reranker"
 """Its name among the scorers."""
-KINDS = ("features", "cross-encoder")
-"""``features`` reads features alone; ``cross-encoder`` also a transformer's vector of the pair."""
+PAIR_SCORERS = {
+    "cross-encoder": "umpteen.ranking.reranking.pair_encoder:PairEncoder",
+    "late-interaction": "umpteen.ranking.reranking.token_encoder:TokenEncoder",
+}
+"""Transformers whose score of a pair is a feature: of text and label in one sequence, or of their
+tokens, encoded apart."""
+KINDS = ("features", *PAIR_SCORERS)
+"""``features`` has no transformer."""
 
 
 @dataclass(frozen=True)
