@@ -5,7 +5,7 @@
 
 RUN is a run with an ensemble, DATA what it was trained on. Models of the folds are trained once
 (as long as RUN took, for each fold; with 0 folds validation texts are used); then each kind is
-trained and judged: ``features``, and with an ENCODER the cross-encoder too. Metrics are of the
+trained and judged: ``features``, and with an ENCODER the transformers too. Metrics are of the
 validation texts, cross-fitted; the p-value is of the paired test on them and on out-of-fold texts.
 With --test the test split is read once, after all choices. The run is not changed. Needs neither
 faiss nor a network.
@@ -26,6 +26,7 @@ from umpteen.config.settings import from_mapping
 from umpteen.data.formats import load_dataset
 from umpteen.ranking.calibration import PLACES
 from umpteen.ranking.queries import Queries
+from umpteen.ranking.reranking.spec import PAIR_SCORERS
 from umpteen.ranking.reranking.text_match import TextMatch
 from umpteen.ranking.thresholds import set_metrics
 from umpteen.ranking.variants import VARIANT_METRICS
@@ -41,10 +42,10 @@ METRICS = (*VARIANT_METRICS, "ECE", "micro-F1")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     options.add_run(parser)
     options.add_data(parser)
-    parser.add_argument("--encoder", help="a Hugging Face folder, for the cross-encoder")
+    parser.add_argument("--encoder", help="a Hugging Face folder, for the transformers")
     parser.add_argument("--folds", type=int, help="of five, to train the re-ranker on")
     parser.add_argument("--candidates", type=int, default=50)
-    parser.add_argument("--epochs", type=int, help="of the cross-encoder")
+    parser.add_argument("--epochs", type=int, help="of the transformers")
     parser.add_argument("--test", action="store_true", help="also read the test split")
     options.add_device(parser)
     options.add_out(parser)
@@ -92,7 +93,7 @@ def main(given: argparse.Namespace) -> None:
     apart = texts_apart(run, match, features, device=given.device, log=print)
     print(f"Texts apart in {time.monotonic() - started:.0f} s")
     rows = []
-    for kind in ("features", *(["cross-encoder"] if given.encoder else [])):
+    for kind in ("features", *(PAIR_SCORERS if given.encoder else ())):
         own = replace(features, kind=kind, encoder=given.encoder)
         if given.epochs:
             own = replace(own, pairs=PairOptions(epochs=given.epochs))

@@ -1,11 +1,11 @@
 """Runs with and without a re-ranking stage: several data sets and seeds side by side.
 
-    python -m bench training rerank DATA ... [--encoder ENCODER] [--text title] [--seeds 17 18 19]
+    python -m bench training rerank DATA ... [--encoder ENCODER] [--kind KIND] [--text title] [--seeds 17 18 19]
         [--jobs 3] [--seconds 590] [--epochs N] [--pair-seconds S] [--folds N] [--mps] [--peer]
         [--set KEY=VALUE ...] [--out FOLDER]
 
 Every data set and seed is a process of its own, ``--jobs`` at once on one device. Each trains a run
-with its ensemble and a re-ranking stage on it: a cross-encoder, or without an ENCODER the default
+with its ensemble and a re-ranking stage on it: KIND, a cross-encoder, or without an ENCODER the default
 run with a stage that reads features. Validation decides about the stage; then the test split is
 read once, with and without it. A row is printed and a JSON file is written to FOLDER as each ends,
 with the first labels of each text and which of five were right (.npz); DATA.md there has means over
@@ -43,13 +43,14 @@ PAIRED = (1, 3, 5)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", nargs="+", help="data sets that `umpteen data check` accepts")
-    parser.add_argument("--encoder", help="a Hugging Face folder, for a cross-encoder")
+    parser.add_argument("--encoder", help="a Hugging Face folder, for a transformer")
+    parser.add_argument("--kind", help="of the stage; with an encoder a cross-encoder by default")
     options.add_text(parser)
     parser.add_argument("--seeds", type=int, nargs="+", default=[17, 18, 19])
     parser.add_argument("--jobs", type=int, default=3, help="processes at once")
     parser.add_argument("--seconds", type=float, default=590.0, help="for all of it")
-    parser.add_argument("--epochs", type=int, help="of the cross-encoder")
-    parser.add_argument("--pair-seconds", type=float, help="for training a cross-encoder, at most")
+    parser.add_argument("--epochs", type=int, help="of the transformer")
+    parser.add_argument("--pair-seconds", type=float, help="for training a transformer, at most")
     parser.add_argument("--folds", type=int, help="of five, as in `umpteen rerank`")
     parser.add_argument("--candidates", type=int, default=50)
     parser.add_argument("--mps", action="store_true", help="let processes share the GPU (MPS)")
@@ -93,6 +94,7 @@ def plans(given: argparse.Namespace) -> list[list[str]]:
     own = [sys.executable, "-m", "bench", "training", "rerank"]
     shared = ["--alone", "--text", given.text, "--device", given.device]
     shared += ["--encoder", given.encoder] if given.encoder else []
+    shared += ["--kind", given.kind] if given.kind else []
     shared += ["--candidates", str(given.candidates)]
     shared += ["--out", str(given.out), *(["--peer"] if given.peer else [])]
     for name in ("folds", "epochs", "pair_seconds"):
@@ -168,7 +170,7 @@ def reranked(given: argparse.Namespace, run: Any, stop: float, log: Any) -> tupl
 
     started = time.monotonic()
     match = TextMatch.of(run.predictor.labels.encoder_texts(run.predictor.text_config.text))
-    kind = "cross-encoder" if given.encoder else "features"
+    kind = given.kind or ("cross-encoder" if given.encoder else "features")
     how = RerankOptions(kind, given.encoder, given.candidates, given.folds, keep="never")
 
     def timed_log(line: str) -> None:
