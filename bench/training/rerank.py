@@ -1,18 +1,18 @@
 """Runs with and without a re-ranking stage: several data sets and seeds side by side.
 
-    python -m bench training rerank DATA ... [--encoder ENCODER] [--kind KIND] [--text title] [--seeds 17 18 19]
-        [--jobs 3] [--seconds 590] [--epochs N] [--pair-seconds S] [--folds N] [--mps] [--peer]
-        [--set KEY=VALUE ...] [--out FOLDER]
+    python -m bench training rerank DATA ... [--encoder ENCODER] [--kind KIND] [--text title]
+        [--seeds 17 18 19] [--jobs 3] [--seconds 590] [--epochs N] [--pair-seconds S] [--folds N]
+        [--mps] [--peer] [--set KEY=VALUE ...] [--out FOLDER]
 
 Every data set and seed is a process of its own, ``--jobs`` at once on one device. Each trains a run
-with its ensemble and a re-ranking stage on it: KIND, a cross-encoder, or without an ENCODER the default
-run with a stage that reads features. Validation decides about the stage; then the test split is
-read once, with and without it. A row is printed and a JSON file is written to FOLDER as each ends,
-with the first labels of each text and which of five were right (.npz); DATA.md there has means over
-seeds with paired differences: the mean difference of a text and twice its standard error.
-``--seconds`` is for all of it: processes that have not ended by then are stopped, and no further
-one is started. With ``--peer`` a sentence-transformers bi-encoder and cross-encoder with the same
-encoder are trained too, each for as long as ours took (``bench/peers/bi_and_cross.py``).
+with its ensemble and a re-ranking stage on it: KIND, or a cross-encoder, or without an ENCODER the
+default run with a stage that reads features. Validation decides about the stage; then the test
+split is read once, with and without it. A row is printed and a JSON file is written to FOLDER as
+each ends, with the first labels of each text and which of five were right (.npz); DATA.md there has
+means over seeds with paired differences: the mean difference of a text and twice its standard
+error. ``--seconds`` is for all of it: processes that have not ended by then are stopped, and no
+further one is started. With ``--peer`` a sentence-transformers bi-encoder and cross-encoder with
+the same encoder are trained too, each for as long as ours took (``bench/peers/bi_and_cross.py``).
 """
 
 from __future__ import annotations
