@@ -155,7 +155,9 @@ PAPERS = {
     ("lf-amazontitles-131k", "unidec"): unidec(768 // 2, 1152, 3, 6, 0),  # [UC] README
     ("lf-amazontitles-131k", "depsl"): depsl(512, 1152, 3, 6, 0),
     # [T] Tables 2.2 and 2.4: these two rows add a binary cross-entropy; its weight is our choice.
-    ("lf-amazontitles-1.3m", "unidec"): unidec(512 // 2, 1098, 1, 6, 3000, loss__bce=0.01),
+    ("lf-amazontitles-1.3m", "unidec"): unidec(
+        512 // 2, 1098, 1, 6, 3000, loss__bce=1.0, loss__bce_mean=True
+    ),
     ("lf-amazontitles-1.3m", "depsl"): depsl(384, 2200, 1, 6, 4000, loss__dual_forward=1.0),
     ("lf-amazon-131k", "unidec"): unidec(768 // 2, 576, 3, 6, 3000, loss__dual_share=0.3),
     ("lf-amazon-131k", "depsl"): depsl(512, 576, 3, 6, 3000, loss__dual_forward=1.0),
@@ -175,7 +177,9 @@ PAPERS = {
         768 // 2, 1354, 3, 6, 0, model__label_dropout=0.2
     ),
     ("lf-wikiseealsotitles-320k", "depsl"): depsl(512, 1354, 3, 6, 0),
-    ("lf-wikititles-500k", "unidec"): unidec(768 // 2, 885, 3, 6, 3000, loss__bce=0.01),
+    ("lf-wikititles-500k", "unidec"): unidec(
+        768 // 2, 885, 3, 6, 3000, loss__bce=1.0, loss__bce_mean=True
+    ),
     ("lf-wikititles-500k", "depsl"): depsl(512, 885, 3, 6, 3000, loss__dual_forward=1.0),
     # [U1] Table 1: dimensions of SupConDE; Table 2: batch and pool of 1.3M; all else as DePSL.
     ("lf-amazontitles-131k", "supcon-de"): depsl(384, 1152, 3, 6, 0),

@@ -26,7 +26,6 @@ COVERED = {
         data/formats/targets data/formats/texts data/formats/writing data/formats/xc_text""",
     "contracts/test_indexes.py": "index/base index/pairs",
     "contracts/test_metrics.py": "metrics/base",
-    "contracts/test_objectives.py": "objectives/prob_contrastive",
     "contracts/test_retrievers.py": """
         ranking/retriever_specs ranking/retrievers/base ranking/retrievers/knn
         ranking/retrievers/lexical ranking/retrievers/added_names

@@ -103,7 +103,9 @@ def test_the_stages_of_siamesexml_are_its_configuration():
     assert config.loss.reduction == "pal"  # every positive of a row of the batch has its term
     assert config.train.epochs == 50
     told = config.stage2
-    assert told["loss"]["classifier_options"] == {"c": 0.75, "d": 3.0, "threshold": 0.05}
+    options = dict(told["loss"]["classifier_options"])
+    assert options.pop("n_negatives") == 3  # where its code has a shortlist for each query
+    assert options == {"c": 0.75, "d": 3.0, "threshold": 0.05}
     assert (told["train"]["epochs"], told["train"]["lr_labels"]) == (20, 2e-4)
     assert told["pool"]["shortlist_size"] == 500
 

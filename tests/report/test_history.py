@@ -90,6 +90,15 @@ def test_patience_that_ran_out_ends_a_run_early(tmp_path, values, early):
     assert (history.finished, history.early) == (early, early)
 
 
+@pytest.mark.parametrize(("values", "early"), [([9.0, 3.0, 4.0, 2.0], False), ([9, 3, 2, 1], True)])
+def test_patience_counts_in_the_second_of_two_stages_alone(tmp_path, values, early):
+    run = make_run(tmp_path / "run", patience=2, last="epoch-0004", values=values)
+    settings = json.loads(run.config.read_text())["config"]
+    settings["train"]["epochs"], settings["stage2"] = 1, {"train": {"epochs": 4}}
+    run.config.write_text(json.dumps({"config": settings}))
+    assert read_history(run).early == early
+
+
 def test_a_folder_without_a_run_is_told(tmp_path):
     with pytest.raises(RunError, match=r"is not a run folder \(no config.json\)"):
         read_history(RunFolder(tmp_path))

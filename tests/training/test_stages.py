@@ -195,6 +195,25 @@ def test_before_its_stage_a_classifier_of_zeros_leaves_the_answers_to_the_dual_h
     np.testing.assert_array_equal(combined.rows, dual.rows)
 
 
+def test_the_best_model_is_of_the_second_stage_even_where_validation_falls(tiny_data, tmp_path):
+    """A model of the first stage has a classifier head that nothing has trained."""
+    worse = ("train.epochs=12", "stage2.model={label_init = 'random'}", "stage2.train.lr_labels=0")
+    session = make_session(tiny_data, tmp_path / "run", *KINDS["the dual head"], *worse)
+    session.train()
+    at = session.loop.position
+    first = max(entry["value"] for entry in at.history if entry["epoch"] <= 12)
+    second = max(entry["value"] for entry in at.history if entry["epoch"] > 12)
+    assert first > second  # or this would test nothing
+    folder = RunFolder(tmp_path / "run")
+    best = int(folder.model("best").name.rpartition("-")[2])
+    assert best > 12
+    assert umpteen.Predictor.load(folder.path).model.label_vectors.abs().sum(dim=1).min() > 0
+    said = session.selection.summary(at)
+    assert said[0] == f"Best model: epoch {best}"
+    assert f"from {first:.2f}" in said[1]
+    assert f"to {second:.2f}" in said[1]
+
+
 # -- stopping and resuming ------------------------------------------------------------------------
 
 

@@ -21,7 +21,8 @@ class BinaryCrossEntropy:
 
     What it is for: classifier vectors whose scores should read as probabilities; as a small
     addition to ``decoupled_softmax`` it sharpens frequent labels and costs some of the rare ones.
-    What it needs: scores without a bound (not cosines over a temperature near 1).
+    What it needs: scores without a bound (not cosines over a temperature near 1). Over the pool of
+    a batch, beside a dual head: ``mean``, or the sum outweighs the dual head's loss by far.
     When to take its neighbour: for label texts through a dual encoder, ``decoupled_softmax``.
     Cost: one pass over the scores; merged by a sum, so one streamed pass is enough.
     Source: Jain et al., Renee: End-to-End Training of Extreme Classification Models (2023), for

@@ -91,7 +91,7 @@ def read_history(folder: RunFolder) -> History:
     """
     about = read_json(folder.require().config, error=RunError)
     try:
-        planned = int(about["config"]["train"]["epochs"])
+        planned = first = int(about["config"]["train"]["epochs"])
         if second := about["config"].get("stage2"):
             planned += int(second.get("train", {}).get("epochs", planned))
         patience = int(about["config"]["validation"]["patience"])
@@ -101,6 +101,9 @@ def read_history(folder: RunFolder) -> History:
             "it was changed by hand or made by another version"
         ) from error
     validations, select, values = _read_validations(folder.metrics)
+    if planned > first and validations and validations[-1].epoch > first:
+        # Patience counts in each of two stages alone.
+        values = values[sum(entry.epoch <= first for entry in validations) :]
     best = int(np.argmax(values)) if values else 0
     early = bool(patience) and len(values) - 1 - best >= patience > 0
     done = folder.model("last").name == f"epoch-{planned:04d}"

@@ -77,7 +77,8 @@ class Selection:
         own, result, best = self._own_vectors(ranks), None, True
         if self.data.validation is not None:
             heads, value = self._validate(self._predictor(own, ranks), ranks)
-            best = not at.history or value > max(entry["value"] for entry in at.history)
+            before = self.of_stage(at)
+            best = not before or value > max(entry["value"] for entry in before)
             at.history.append({"epoch": at.epoch, "step": at.step, "value": value, "heads": heads})
             result = heads, best
         if best or at.epoch == self.n_epochs or self.patience_over(at):
@@ -93,12 +94,35 @@ class Selection:
 
     def patience_over(self, at: Position) -> bool:
         """Return whether the last validations of this stage brought nothing better."""
-        start = self.first_epochs[at.stage]
-        history = [entry for entry in at.history if entry["epoch"] > start]
+        history = self.of_stage(at)
         if not self.rules.patience or not history:
             return False
         best = max(range(len(history)), key=lambda place: history[place]["value"])
         return len(history) - 1 - best >= self.rules.patience
+
+    def of_stage(self, at: Position) -> list[dict[str, Any]]:
+        """Return the validations of the stage under way.
+
+        A model of the first stage is never the best one of two stages: a head that the second
+        stage trains would have no say in it.
+        """
+        start = self.first_epochs[at.stage]
+        return [entry for entry in at.history if entry["epoch"] > start]
+
+    def summary(self, at: Position) -> list[str]:
+        """Return which model is the best, and whether the first stage had a better validation."""
+        own = self.of_stage(at)
+        if not own:
+            return []
+        best, first = (max(part, key=lambda entry: entry["value"]) for part in (own, at.history))
+        lines = [f"Best model: epoch {best['epoch']}"]
+        if first["value"] > best["value"]:
+            lines.append(
+                f"The second stage lowers {self.rules.select} on validation from "
+                f"{first['value']:.2f} (epoch {first['epoch']}) to {best['value']:.2f}; "
+                "change the settings of stage2"
+            )
+        return lines
 
     def _validate(self, predictor: Predictor, ranks: Ranks) -> tuple[dict[str, Any], float]:
         select = str(parse_all([self.rules.select])[0])

@@ -263,9 +263,8 @@ class Session:
                 reporter.close()
         if at.epoch < self.first_epochs[-1]:
             self.log(f"Stopped early after epoch {at.epoch}: validation did not improve")
-        if at.history:
-            best = max(at.history, key=lambda entry: entry["value"])
-            self.log(f"Best model: epoch {best['epoch']}")
+        for line in self.selection.summary(at):
+            self.log(line)
 
     def why_no_longer(self) -> str:
         """Return why a finished run trained no longer, for a run with time left."""
