@@ -9,9 +9,11 @@ import torch
 
 from umpteen.ranking.lexical import hard_negatives as mining
 from umpteen.ranking.lexical import pair_features as features_module
-from umpteen.ranking.lexical.descent import LabelledPairs, PairSoftmax, descend, largest_eigenvalues
+from umpteen.ranking.lexical.descent import descend
+from umpteen.ranking.lexical.device_loss import PairSoftmax, largest_eigenvalues
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.pair_features import (
+    LabelledPairs,
     gather_scores,
     pair_features,
     scatter_slopes,
