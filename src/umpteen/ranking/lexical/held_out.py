@@ -7,18 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from numpy.typing import NDArray
 
+from umpteen.ranking.lexical.pair_features import pair_features
 from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
 
 MAX_TEXTS = 1000
 FEW_TEXTS = 100
 """Below this many texts nothing is chosen."""
-MAX_PRODUCTS = 64 << 20
+MAX_PRODUCTS = 32 << 20
 """Products of texts and weights; fewer texts are used where they would be more."""
 ERRORS = 2.0
 """Standard errors of the paired difference by which another distance must be better."""
 CUTOFFS = (1, 3, 5)
+CANDIDATES = 60
+"""Best-scored labels of the whole way, which are ranked again by a share of it."""
+
+LOWEST = -1e30
+"""Score of no label."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +74,20 @@ class HeldOutTexts:
         used = self._texts_within(weights)
         if used < FEW_TEXTS:
             return 1.0
-        start = sp.csr_matrix((anchor, weights.indices, weights.indptr), shape=weights.shape)
-        texts = sp.csr_matrix(self.queries[:used].T)
-        first, last = (sp.csr_matrix((one @ texts).T) for one in (start, weights))
-        whole = self._precision(last)
+        candidates, truth = self._candidates(weights, used)
+        rows, ranks = np.nonzero(candidates >= 0)
+        labels = candidates[rows, ranks]
+        order = np.argsort(labels, kind="stable")
+        rows, ranks, labels = rows[order], ranks[order], labels[order]
+        features = pair_features(self.queries, weights, rows, labels)
+        first, last = np.full((2, *candidates.shape), LOWEST, np.float32)
+        first[rows, ranks] = features.times(torch.from_numpy(anchor)).numpy()
+        last[rows, ranks] = features.times(torch.from_numpy(weights.data)).numpy()
+        whole = _precision(last, truth)
         best, chosen = 0.0, 1.0
         for share in shares:
-            mixed = sp.csr_matrix(first * np.float32(1 - share) + last * np.float32(share))
-            gains = self._precision(mixed) - whole
+            mixed = np.float32(1 - share) * first + np.float32(share) * last
+            gains = _precision(mixed, truth) - whole
             gain = float(gains.mean())
             if gain > max(best, ERRORS * float(gains.std()) / used**0.5):
                 best, chosen = gain, share
@@ -87,14 +100,18 @@ class HeldOutTexts:
         reach = products[self.queries.indptr[1:]]
         return int(np.searchsorted(reach, MAX_PRODUCTS, side="right"))
 
-    def _precision(self, scores: sp.csr_matrix) -> NDArray[np.float64]:
-        """Return (B,) the mean precision of texts at the cutoffs."""
-        n, most = scores.shape[0], max(CUTOFFS)
-        banned = self.banned[:n]
-        room = int(np.diff(banned.indptr).max(initial=0))
-        rows = top_k_of_rows(scores, most + room)[0]
-        left_out = (rows < 0) | (look_up(banned, rows) > 0)
-        order = np.argsort(left_out, axis=1, kind="stable")[:, :most]
-        rows = np.where(left_out, -1, rows)
-        hits = look_up(self.truth[:n], np.take_along_axis(rows, order, 1)) > 0
-        return np.mean([hits[:, :k].mean(axis=1) for k in CUTOFFS], axis=0)
+    def _candidates(
+        self, weights: sp.csr_matrix, used: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return (B, K) the best-scored labels of the first texts, -1 for none; which are right."""
+        scores = sp.csr_matrix((weights @ sp.csr_matrix(self.queries[:used].T)).T)
+        rows = top_k_of_rows(scores, CANDIDATES)[0]
+        rows[look_up(self.banned[:used], rows) > 0] = -1
+        return rows, look_up(self.truth[:used], rows) > 0
+
+
+def _precision(scores: NDArray[np.float32], truth: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return (B,) the mean precision at the cutoffs; largest scores first."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : max(CUTOFFS)]
+    hits = np.take_along_axis(truth, order, 1)
+    return np.asarray(np.mean([hits[:, :k].mean(axis=1) for k in CUTOFFS], axis=0))

@@ -163,7 +163,7 @@ def largest_eigenvalues(
     for _ in range(POWER_STEPS):
         before = found
         vector = vector / np.maximum(lengths(vector), np.float32(1e-20))[owner]
-        vector = scale * (matrix.T @ (matrix @ (scale * vector)))
+        vector = np.asarray(scale * (matrix.T @ (matrix @ (scale * vector))), np.float32)
         found = lengths(vector)
         converged = bool((np.abs(found - before) <= POWER_TOLERANCE * found).all())
     return found, converged
