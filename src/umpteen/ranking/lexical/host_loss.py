@@ -152,7 +152,7 @@ def largest_eigenvalues(
     matrix: sp.csr_matrix, owner: NDArray[np.int64], n_labels: int, scale: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], bool]:
     """Do what ``descent.largest_eigenvalues`` does, for a sparse matrix on the host."""
-    vector = np.ones(len(owner), np.float32)
+    vector: NDArray[np.float32] = np.ones(len(owner), np.float32)
 
     def lengths(values: NDArray[np.float32]) -> NDArray[np.float32]:
         found = np.bincount(owner, values * values, minlength=n_labels)
