@@ -106,16 +106,14 @@ def train_weights(
         if left <= 0:
             log(Detail(f"{name} skipped, no time left"))
             break
-        # Mining takes at most half of the time left.
-        by_term = sp.csr_matrix(weights.T)
-        halfway = until - left / 2
+        by_term, halfway = sp.csr_matrix(weights.T), until - left / 2  # for mining at most half
         found = mine_hard_negatives(shuffled, by_term, candidates, device=device, until=halfway)
         fresh = np.full((n, found.shape[1]), -1, np.int64)
         fresh[order[: len(found)]] = found
         near = np.concatenate([near[:, : candidates // 2], fresh], axis=1)
         pattern = widen(weights, queries, fresh[:, : config.widening], limit)
+        del by_term, weights  # each takes half a GiB of many weights
         own = values_at(anchor, pattern)
-        watch = None if held_out is None else _watch(held_out, own, pattern, NEARER)
         result = descend(
             queries,
             pattern,
@@ -126,19 +124,31 @@ def train_weights(
             decay=decay,
             device=device,
             until=until,
-            watch=watch,
+            watch=None if held_out is None else _watch(held_out, own, pattern, NEARER),
         )
         log(Detail(_report(name, result, steps, len(found), n, decay)))
         decay = result.decay
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
         if held_out is not None:
             shares = NEARER if number + 1 < len(config.steps) else NEARER + FARTHER
-            share = held_out.best_share(own, weights, shares)
-            weights.data = own + np.float32(share) * (weights.data - own)
+            share = _go_best_way_(held_out, own, weights, shares)
             decay *= RAISED if share < 1 else 1.0
             if share != 1:
                 log(Detail(f"{name}: {share:.2f} of the way is best for held-out texts"))
     return weights
+
+
+def _go_best_way_(
+    held_out: HeldOutTexts,
+    anchor: NDArray[np.float32],
+    weights: sp.csr_matrix,
+    shares: tuple[float, ...],
+) -> float:
+    """Change the weights to the best share of the way from the anchor, and return it."""
+    share = held_out.best_share(anchor, weights, shares)
+    if share != 1:
+        weights.data = anchor + np.float32(share) * (weights.data - anchor)
+    return share
 
 
 def _watch(
