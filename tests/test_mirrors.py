@@ -78,8 +78,8 @@ COVERED = {
     "ranking/test_correction_fitting.py": "ranking/correction_features ranking/corrections",
     "ranking/lexical/test_added_labels.py": "ranking/lexical/growing_columns",
     "ranking/lexical/test_descent.py": """
-        ranking/lexical/hard_negatives ranking/lexical/pair_features
-        ranking/lexical/ranker_training""",
+        ranking/lexical/device_loss ranking/lexical/hard_negatives ranking/lexical/host_loss
+        ranking/lexical/pair_features ranking/lexical/ranker_training""",
     "ranking/lexical/test_lexical_ranker.py": "ranking/lexical/sparsity",
     "ranking/lexical/test_one_vs_rest.py": """
         ranking/lexical/batches ranking/lexical/one_vs_rest_training""",

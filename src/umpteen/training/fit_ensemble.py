@@ -85,7 +85,10 @@ def fit_ensemble_of_run(
     fold = FOLD_SHARE * training_seconds, -(-len(dataset["train"]) // FOLDS)
     own_time = limit.part(_learning_share(limit, judge, fold))
     names = names_from_start(folder, predictor)
-    predictor, stored = with_retrievers(folder, predictor, dataset, settings, own_time, log, names)
+    held_out = None if judge is None else judge.split
+    predictor, stored = with_retrievers(
+        folder, predictor, dataset, settings, own_time, log, names, held_out
+    )
     found, took = None, time.monotonic() - started
     if not limit.allows(1.0):
         log("No time to fit weights: the ensemble has prior weights")

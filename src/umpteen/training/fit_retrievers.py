@@ -19,6 +19,7 @@ from umpteen.predictor import Predictor
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.adjustments import similarity_floor
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
+from umpteen.ranking.lexical.held_out import LabelledTexts
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
 from umpteen.ranking.retriever_specs import retrievers_of
@@ -82,10 +83,12 @@ def with_retrievers(
     limit: FitTime,
     log: Log,
     names: Retriever | None = None,
+    held_out: Split | None = None,
 ) -> tuple[Predictor, StoredEnsemble]:
     """Store the training texts, fit the retrievers and combine them with prior weights.
 
-    Examples are encoded and indexed first: that cannot be cut short, and fits can.
+    Examples are encoded and indexed first: that cannot be cut short, and fits can. On ``held_out``,
+    texts that are not in the train split, retrievers choose how they learn.
     """
     log = as_stage_log(log)
     train = _used_texts(predictor, dataset["train"], settings, limit, log)
@@ -99,7 +102,9 @@ def with_retrievers(
         what = f"Indexing {len(chosen):,} examples"
         with log.stage(what, kind="example index", announced=False):
             index = index_examples(_comparable(predictor, vectors))
-    context = fit_retrievers(predictor, train, texts, settings, limit=limit, log=log, names=names)
+    context = fit_retrievers(
+        predictor, train, texts, settings, limit=limit, log=log, names=names, held_out=held_out
+    )
     model = _prior_model(folder, context.fitted, dataset)
     examples = None
     if vectors is not None:
@@ -128,8 +133,13 @@ def fit_retrievers(
     limit: FitTime,
     log: StageLog,
     names: Retriever | None = None,
+    held_out: Split | None = None,
 ) -> FitContext:
     """Learn what retrievers need; return it with the retrievers, by name."""
+    judging = None
+    if held_out is not None:
+        texts_of = list(held_out.texts(predictor.text_config.text))
+        judging = LabelledTexts(texts_of, held_out.filtered_targets(), held_out.filters)
     context = FitContext(
         texts,
         ones_like(train.filtered_targets()),
@@ -144,6 +154,7 @@ def fit_retrievers(
         until=limit.until if limit.strict else math.inf,
         lexical=settings.ensemble.lexical,
         names=names,
+        held_out=judging,
     )
     what = f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)"
     with log.stage(what, kind="lexical", announced=context.lexical):

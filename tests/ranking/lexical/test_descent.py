@@ -8,10 +8,14 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.ranking.lexical import hard_negatives as mining
+from umpteen.ranking.lexical import host_loss
 from umpteen.ranking.lexical import pair_features as features_module
-from umpteen.ranking.lexical.descent import LabelledPairs, PairSoftmax, descend, largest_eigenvalues
+from umpteen.ranking.lexical.descent import RAISED, WATCHED_STEPS, descend
+from umpteen.ranking.lexical.device_loss import PairSoftmax, RidgeLoss, largest_eigenvalues
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
+from umpteen.ranking.lexical.host_loss import HostRidgeLoss
 from umpteen.ranking.lexical.pair_features import (
+    LabelledPairs,
     gather_scores,
     pair_features,
     scatter_slopes,
@@ -95,6 +99,60 @@ def test_loss_and_slopes_equal_a_loop(scale):
     torch.testing.assert_close(slopes, expected_slopes, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("pairs_at_once", [1, 4, 1 << 16])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 50.0])
+def test_slopes_on_the_host_equal_a_loop(scale, pairs_at_once, monkeypatch):
+    monkeypatch.setattr(host_loss, "TEXT_PAIRS", pairs_at_once)
+    scores = torch.from_numpy((scale * RNG.normal(size=len(ROWS))).astype(np.float32))
+    wide = scores.double().requires_grad_()
+    expected = plain_loss(wide)
+    (expected_slopes,) = torch.autograd.grad(expected, wide)
+    own = scores.numpy().copy()
+    loss = host_loss.HostSoftmax(PAIRS).slopes_(own)
+    assert loss == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-5)
+    np.testing.assert_allclose(own, expected_slopes, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("block_pairs", [1, 1 << 18])
+def test_the_loss_on_the_host_equals_that_of_a_device(block_pairs, monkeypatch):
+    monkeypatch.setattr(features_module, "BLOCK_PAIRS", block_pairs)
+    queries, pattern = sparse(7, 11), sparse(5, 11)
+    order = PAIRS.by_label(5)
+    np.testing.assert_array_equal(order, np.argsort(LABELS, kind="stable"))
+    made = pair_features(queries, pattern, *by_label())
+    anchor = RNG.random(pattern.nnz).astype(np.float32)
+    parts = (made, order, PAIRS, anchor, pattern.indptr, 0.1)
+    here, there = HostRidgeLoss.of(*parts), RidgeLoss.of(*parts)
+    torch.testing.assert_close(here.size, there.size)
+    for _ in range(2):  # buffers are used again
+        weights = torch.from_numpy(RNG.normal(size=pattern.nnz).astype(np.float32))
+        for own, other in zip(here(weights), there(weights), strict=True):
+            torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_go_too_far_go_on_with_more_decay():
+    queries, pattern = sparse(7, 11), sparse(5, 11)
+    anchor, asked = pattern.data.copy(), []
+
+    def watch(values):
+        asked.append(values.copy())
+        return 0.5 if len(asked) == 1 else 1.0
+
+    start = np.zeros_like(anchor)
+    done = descend(
+        queries, pattern, anchor, start, PAIRS, steps=400, decay=0.1 / RAISED, watch=watch
+    )
+    assert len(asked) >= 2
+    assert done.decay == pytest.approx(0.1)
+    plain = descend(queries, pattern, anchor, start, PAIRS, steps=400, decay=0.1)
+    assert done.converged
+    assert plain.converged
+    np.testing.assert_allclose(done.weights, plain.weights, atol=2e-2)
+    assert done.loss == pytest.approx(plain.loss, rel=1e-4)
+    first = descend(queries, pattern, anchor, start, PAIRS, steps=WATCHED_STEPS, decay=0.1 / RAISED)
+    np.testing.assert_array_equal(asked[0], first.weights)
+
+
 def objective(values, queries, pattern, anchor, decay):
     weights = torch.zeros(pattern.shape, dtype=torch.float64)
     weights[pattern.nonzero()] = values
@@ -137,15 +195,13 @@ def test_the_loss_never_rises_and_nothing_is_nan(scale, steps, positive):
 
 
 def test_a_step_that_is_too_long_is_shortened(monkeypatch):
-    from umpteen.ranking.lexical import descent
-
-    real = descent.largest_eigenvalues
+    real = host_loss.largest_eigenvalues
 
     def too_small(*args):
         found, settled = real(*args)
         return found / 1e4, settled
 
-    monkeypatch.setattr(descent, "largest_eigenvalues", too_small)
+    monkeypatch.setattr(host_loss, "largest_eigenvalues", too_small)
     queries, pattern = sparse(7, 11), sparse(5, 11)
     start = np.zeros(pattern.nnz, np.float32)
     done = descend(queries, pattern, start, start, PAIRS, steps=60, decay=0.02)
@@ -163,14 +219,20 @@ def test_descent_stops_in_time():
     np.testing.assert_array_equal(done.weights, data)
 
 
-def test_eigenvalues_are_those_of_each_labels_pairs():
+@pytest.mark.parametrize("on_host", [True, False])
+def test_eigenvalues_are_those_of_each_labels_pairs(on_host):
     queries, weights = sparse(7, 11), sparse(5, 11, 0.9)
     rows, labels = by_label()
     made = pair_features(queries, weights, rows, labels)
     owner = torch.from_numpy(np.repeat(np.arange(5), np.diff(weights.indptr)))
     scale = RNG.random(weights.nnz) + 0.5
     given = torch.from_numpy(scale.astype(np.float32))
-    found, converged = largest_eigenvalues(made, owner, 5, given)
+    if on_host:
+        ((_, matrix),) = made.host_blocks()
+        parts = (matrix, owner.numpy(), 5, given.numpy())
+        found, converged = host_loss.largest_eigenvalues(*parts)
+    else:
+        found, converged = largest_eigenvalues(made, owner, 5, given)
     assert converged
     for label in range(5):
         words = weights[label].indices

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.ranking.lexical.held_out import HeldOutTexts, LabelledTexts
 from umpteen.ranking.lexical.matrices import load_csr, round_to_half, row_numbers, save_csr
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, train_weights
 from umpteen.ranking.lexical.sparse_topk import look_up, prune_postings
@@ -143,6 +144,7 @@ class LexicalRanker:
         vectorizer: Vectorizer | None = None,
         raw: sp.csr_matrix | None = None,
         filters: NDArray[np.int64] | None = None,
+        held_out: LabelledTexts | None = None,
         config: LexicalConfig = LexicalConfig(),  # noqa: B008 - frozen
         seed: int = 0,
         device: torch.device | str = "cpu",
@@ -162,6 +164,8 @@ class LexicalRanker:
             vectorizer: A fitted vectorizer; None fits one on texts and label texts.
             raw: ``vectorizer.transform_raw(texts)``, where it is at hand.
             filters: (M, 2) pairs (text, label) that are neither positive nor negative.
+            held_out: Labelled texts that are not among the N. Where they show by more than chance
+                that weights go too far from the initial ones, these pull more.
             config: Hyperparameters.
             seed: Seed of the order in which hard negatives are mined.
             device: Where to mine and to train.
@@ -178,7 +182,12 @@ class LexicalRanker:
         labels = vectorizer.transform(label_texts)
         room = config.weights_limit(len(label_texts))
         first = initial_weights(queries, targets, labels, room)
-        weights = train_weights(queries, targets, first, filters, config, seed, device, until, log)
+        judge = None
+        if held_out is not None:
+            judge = HeldOutTexts(vectorizer.transform(held_out.texts), held_out)
+        weights = train_weights(
+            queries, targets, first, filters, config, seed, device, until, log, judge
+        )
         kept = np.abs(weights.data) >= config.min_weight
         weights.data = round_to_half(np.where(kept, weights.data, 0.0))
         weights.eliminate_zeros()

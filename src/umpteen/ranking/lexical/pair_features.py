@@ -19,12 +19,36 @@ TABLE_ENTRIES = 16 << 20
 """Entries of the table from (label, term) to the position of a weight, some labels at a time."""
 BLOCK_PAIRS = 1 << 18
 """Pairs of a block at least, which a thread multiplies on the host."""
-MAX_BLOCKS = 64
+MAX_BLOCKS = 256
+
+
+@dataclass(frozen=True)
+class LabelledPairs:
+    """P pairs of text and label, grouped by text."""
+
+    rows: NDArray[np.int64]
+    """(P,) non-decreasing."""
+    labels: NDArray[np.int64]
+    positive: NDArray[np.bool_]
+
+    def text_starts(self) -> NDArray[np.int64]:
+        """Return where the pairs of each text begin, and P."""
+        changes = np.append(True, np.diff(self.rows) != 0)[: len(self.rows)]
+        return np.append(np.flatnonzero(changes), len(self.rows))
+
+    def by_label(self, n_labels: int) -> NDArray[np.int64]:
+        """Return (P,) the positions of pairs sorted by label, those of a label by text."""
+        starts = self.text_starts()
+        parts = np.arange(len(self.rows)), self.labels, starts
+        # Counting is several times faster than sorting.
+        ordered = sp.csr_matrix(parts, shape=(len(starts) - 1, n_labels)).tocsc().data
+        return np.asarray(ordered, np.int64)
 
 
 class PairBlock(NamedTuple):
-    """The pairs of some labels, and the weights of these labels."""
+    """Some labels, their pairs and their weights."""
 
+    labels: slice
     pairs: slice
     weights: slice
 
@@ -54,7 +78,8 @@ class PairFeatures:
         """Whether scipy multiplies."""
         return self.values.device.type == "cpu"
 
-    def _host(self) -> list[tuple[PairBlock, sp.csr_matrix]]:
+    def host_blocks(self) -> list[tuple[PairBlock, sp.csr_matrix]]:
+        """Return the blocks with their parts of the matrix; positions count from their weights."""
         if not self._matrices:
             self._matrices.extend(map(self._matrix, self.blocks))
         return list(zip(self.blocks, self._matrices, strict=True))
@@ -77,7 +102,7 @@ class PairFeatures:
             block, matrix = one
             scores[block.pairs] = matrix @ given[block.weights]
 
-        deque(map_in_threads(multiply, self._host()), maxlen=0)
+        deque(map_in_threads(multiply, self.host_blocks()), maxlen=0)
         return torch.from_numpy(scores)
 
     def transposed_times(self, slopes: torch.Tensor) -> torch.Tensor:
@@ -92,7 +117,7 @@ class PairFeatures:
             block, matrix = one
             sums[block.weights] = matrix.T @ given[block.pairs]
 
-        deque(map_in_threads(multiply, self._host()), maxlen=0)
+        deque(map_in_threads(multiply, self.host_blocks()), maxlen=0)
         return torch.from_numpy(sums)
 
     def squares(self) -> torch.Tensor:
@@ -185,10 +210,8 @@ def _blocks(
     bounds = np.unique(np.concatenate([[0], cuts, [n_labels]]))
     pairs = np.searchsorted(labels, bounds).tolist()
     places = weights.indptr[bounds].tolist()
-    return tuple(
-        PairBlock(slice(*own), slice(*held))
-        for own, held in zip(pairwise(pairs), pairwise(places), strict=True)
-    )
+    cut = [[slice(*both) for both in pairwise(each)] for each in (bounds.tolist(), pairs, places)]
+    return tuple(map(PairBlock, *cut))
 
 
 def _tables(

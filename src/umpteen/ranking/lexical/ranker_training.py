@@ -12,9 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.log_lines import Detail
-from umpteen.ranking.lexical.descent import DescentResult, LabelledPairs, descend
+from umpteen.ranking.lexical.descent import RAISED, DescentResult, Watch, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
+from umpteen.ranking.lexical.held_out import HeldOutTexts
 from umpteen.ranking.lexical.matrices import keep_largest
+from umpteen.ranking.lexical.pair_features import LabelledPairs
 from umpteen.ranking.lexical.sparsity import find_sorted, values_at, widen
 from umpteen.sorted_unique import sorted_unique
 
@@ -25,6 +27,10 @@ MIN_CANDIDATES = 20
 USUAL_POSITIVES = 6.0
 """Labels per text up to which the number of candidates holds as it is. With more of them, more of
 the best-scored labels are positives."""
+
+NEARER, FARTHER = (0.7, 0.85), (1.15, 1.3)
+"""Shares of the way from the anchor that weights may go, where that is better for held-out texts:
+nearer to it, and beyond the minimum of the loss."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ def train_weights(
     device: torch.device | str,
     until: float,
     log: Callable[[str], None],
+    held_out: HeldOutTexts | None = None,
 ) -> sp.csr_matrix:
     """Scale and train the initial weights (L, V); see ``LexicalRanker.fit``."""
     n = queries.shape[0]
@@ -88,7 +95,7 @@ def train_weights(
     queries = keep_largest(queries, max_terms)
     limit = config.weights_limit(targets.shape[1])
     anchor = first * np.float32(SCALE)
-    weights = anchor
+    weights, decay = anchor, config.decay
     # Random order: when time runs out, the texts with hard negatives are a random sample.
     order = np.random.default_rng([seed, 1]).permutation(n)
     shuffled = queries[order]
@@ -99,35 +106,73 @@ def train_weights(
         if left <= 0:
             log(Detail(f"{name} skipped, no time left"))
             break
-        # Mining takes at most half of the time left.
-        by_term = sp.csr_matrix(weights.T)
-        halfway = until - left / 2
+        by_term, halfway = sp.csr_matrix(weights.T), until - left / 2  # for mining at most half
         found = mine_hard_negatives(shuffled, by_term, candidates, device=device, until=halfway)
         fresh = np.full((n, found.shape[1]), -1, np.int64)
         fresh[order[: len(found)]] = found
         near = np.concatenate([near[:, : candidates // 2], fresh], axis=1)
         pattern = widen(weights, queries, fresh[:, : config.widening], limit)
+        del by_term, weights  # each takes half a GiB of many weights
+        own = values_at(anchor, pattern)
         result = descend(
             queries,
             pattern,
-            values_at(anchor, pattern),
+            own,
             pattern.data,
             training_pairs(targets, near, filters),
             steps=steps,
-            decay=config.decay,
+            decay=decay,
             device=device,
             until=until,
+            watch=None if held_out is None else _watch(held_out, own, pattern, NEARER),
         )
+        log(Detail(_report(name, result, steps, len(found), n, decay)))
+        decay = result.decay
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
-        log(Detail(_report(name, result, steps, len(found), n)))
+        if held_out is not None:
+            shares = NEARER if number + 1 < len(config.steps) else NEARER + FARTHER
+            share = _go_best_way_(held_out, own, weights, shares)
+            decay *= RAISED if share < 1 else 1.0
+            if share != 1:
+                log(Detail(f"{name}: {share:.2f} of the way is best for held-out texts"))
     return weights
 
 
-def _report(name: str, result: DescentResult, steps: int, mined: int, n: int) -> str:
+def _go_best_way_(
+    held_out: HeldOutTexts,
+    anchor: NDArray[np.float32],
+    weights: sp.csr_matrix,
+    shares: tuple[float, ...],
+) -> float:
+    """Change the weights to the best share of the way from the anchor, and return it."""
+    share = held_out.best_share(anchor, weights, shares)
+    if share != 1:
+        weights.data = anchor + np.float32(share) * (weights.data - anchor)
+    return share
+
+
+def _watch(
+    held_out: HeldOutTexts,
+    anchor: NDArray[np.float32],
+    pattern: sp.csr_matrix,
+    shares: tuple[float, ...],
+) -> Watch:
+    """Return what a descent asks how far weights should go."""
+
+    def best_share(values: NDArray[np.float32]) -> float:
+        weights = sp.csr_matrix((values, pattern.indices, pattern.indptr), pattern.shape)
+        return held_out.best_share(anchor, weights, shares)
+
+    return best_share
+
+
+def _report(name: str, result: DescentResult, steps: int, mined: int, n: int, decay: float) -> str:
     line = (
         f"{name}: loss {result.initial_loss / max(1, n):.4f} to {result.loss / max(1, n):.4f} "
         f"per text in {result.steps} of {steps} steps"
     )
+    if result.decay > decay:
+        line += f"; decay raised to {result.decay:g}, as held-out texts ask for"
     if mined < n:
         line += f"; warning: hard negatives for {mined:,} of {n:,} texts only, out of time"
     if result.stopped_by == "time":

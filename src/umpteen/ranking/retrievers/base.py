@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.ranking.label_vectors import LabelVectors
+from umpteen.ranking.lexical.held_out import LabelledTexts
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RetrieverSpec
 from umpteen.ranking.snapshot import Snapshot
@@ -49,6 +50,8 @@ class FitContext:
     """The retrievers before this one in ``RETRIEVERS``, by name."""
     names: Retriever | None = None
     """Scores label names as the run did that training started from; None without such a run."""
+    held_out: LabelledTexts | None = None
+    """Texts that nothing is learned from, on which retrievers may choose how they learn."""
     until: float = math.inf
     """When they must be done, in ``time.monotonic``."""
 

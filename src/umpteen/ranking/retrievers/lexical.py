@@ -61,6 +61,7 @@ class LexicalRetriever(Retriever):
             vectorizer=vectorizer,
             raw=context.raw_terms,
             filters=context.filters,
+            held_out=context.held_out,
             seed=context.seed,
             device=context.device,
             seconds=context.time_for(share),
