@@ -335,7 +335,7 @@ def match_split(data: Dataset, split: str, model: Predictor) -> MatchedSplit:
         DataError: If the data has no such split, or no label of it is in the run.
     """
     whole = split not in data and len(data.splits) == 1
-    part = _only(data) if whole else data[split]
+    part = data.part(split)
     same = list(data.labels.ids) == list(model.labels.ids)
     if same and "train" in data and not whole:
         return MatchedSplit(part, np.asarray(data.label_counts), len(data["train"]))
@@ -359,7 +359,9 @@ def match_split(data: Dataset, split: str, model: Predictor) -> MatchedSplit:
     n_train = max(1, model.n_train, int(counts.max(initial=0)))
     matched = replace(part, targets=targets, filters=filters)
     ids, texts = data.labels.ids, data.labels.texts
-    return MatchedSplit(matched, counts, n_train, tuple((ids[r], texts[r]) for r in unknown.tolist()))
+    return MatchedSplit(
+        matched, counts, n_train, tuple((ids[r], texts[r]) for r in unknown.tolist())
+    )
 
 
 def _rows_in(
@@ -376,10 +378,6 @@ def _rows_in(
     unknown = np.flatnonzero(used & (rows < 0))
     rows[unknown] = len(ours) + np.arange(len(unknown))
     return rows, unknown
-
-
-def _only(data: Dataset) -> Split:
-    return next(iter(data.splits.values()))
 
 
 def _propensity(data: Dataset, model: Predictor) -> Propensity:
