@@ -415,5 +415,19 @@ def test_one_text_takes_its_labels_as_one_list(run):
     assert set(model.predict("a purple thing", 2).ids[0]) == {"L01", "L02"}
     with pytest.raises(DataError, match="no list of labels"):
         model.add_examples(["a purple thing"], ["L01"])
-    with pytest.raises(DataError, match="give one list per text"):
-        model.add_examples("a purple thing", "L01")
+    assert model.add_examples("a black thing", "L02") == 1
+    assert model.predict("a black thing", 1).ids == [["L02"]]
+    with pytest.raises(DataError, match="found 2 texts and labels for 1; give a list of label ids"):
+        model.add_examples(["one thing", "two things"], "L01")
+
+
+def test_one_label_is_retired_and_restored_by_its_id(own):
+    assert own.retire_labels("L01") == 1
+    assert own.retire_labels(["L01"]) == 0
+    assert own.restore_labels("L01") == 1
+
+
+@pytest.mark.parametrize("labels", [["sweet cherry"], "sweet cherry", [("N1", "sweet cherry")]])
+def test_labels_without_ids_are_refused(own, labels):
+    with pytest.raises(DataError, match="pass a dict"):
+        own.add_labels(labels)

@@ -194,7 +194,7 @@ def test_bytes_that_are_not_utf8_are_named():
 
 @pytest.mark.parametrize("n", [0, 2, 4])
 def test_a_wrong_number_of_lines_is_told(n):
-    with pytest.raises(DataError, match=f"^p: 3 lines for {n} queries"):
+    with pytest.raises(DataError, match=f"^p: 3 lines for {n} text"):
         read(GOOD, n)
 
 

@@ -101,7 +101,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class _Matched:
+class MatchedSplit:
     """Labelled texts in the label rows of a run."""
 
     split: Split
@@ -216,7 +216,7 @@ class _Measurement:
         per_query: bool,
         ranks: Ranks,
     ) -> None:
-        self.model, self.names, self.matched = model, names, _match(data, split, model)
+        self.model, self.names, self.matched = model, names, match_split(data, split, model)
         self._part, self._per_query = self.matched.split, per_query
         part = self._part
         self._texts = list(part.texts(model.text_config.text))
@@ -326,13 +326,19 @@ def _require_sets(of_sets: Sequence[str], heads: Sequence[str]) -> None:
         )
 
 
-def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
-    """Bring a split into the label rows of a run; unknown labels get further rows."""
+def match_split(data: Dataset, split: str, model: Predictor) -> MatchedSplit:
+    """Bring a split into the label rows of a run; unknown labels get further rows.
+
+    Data with a single split has no other to name: that split is returned.
+
+    Raises:
+        DataError: If the data has no such split, or no label of it is in the run.
+    """
     whole = split not in data and len(data.splits) == 1
-    part = _only(data) if whole else data[split]
+    part = data.part(split)
     same = list(data.labels.ids) == list(model.labels.ids)
     if same and "train" in data and not whole:
-        return _Matched(part, np.asarray(data.label_counts), len(data["train"]))
+        return MatchedSplit(part, np.asarray(data.label_counts), len(data["train"]))
     rows, unknown = _rows_in(model.labels, data.labels, part)
     n, n_unknown = len(model.labels), len(unknown)
     if n_unknown == len(sorted_unique(part.targets.indices)) and part.targets.nnz:
@@ -353,7 +359,9 @@ def _match(data: Dataset, split: str, model: Predictor) -> _Matched:
     n_train = max(1, model.n_train, int(counts.max(initial=0)))
     matched = replace(part, targets=targets, filters=filters)
     ids, texts = data.labels.ids, data.labels.texts
-    return _Matched(matched, counts, n_train, tuple((ids[r], texts[r]) for r in unknown.tolist()))
+    return MatchedSplit(
+        matched, counts, n_train, tuple((ids[r], texts[r]) for r in unknown.tolist())
+    )
 
 
 def _rows_in(
@@ -370,10 +378,6 @@ def _rows_in(
     unknown = np.flatnonzero(used & (rows < 0))
     rows[unknown] = len(ours) + np.arange(len(unknown))
     return rows, unknown
-
-
-def _only(data: Dataset) -> Split:
-    return next(iter(data.splits.values()))
 
 
 def _propensity(data: Dataset, model: Predictor) -> Propensity:

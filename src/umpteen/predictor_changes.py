@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from umpteen import hub
 from umpteen.data.labels import LabelSet
-from umpteen.errors import RunError
+from umpteen.errors import DataError, RunError
 from umpteen.run_files import TemporaryRun, pack_run, run_digest, unpack_run
 from umpteen.store import ChangeStore, NewLabel
 from umpteen.store.backup import backup
@@ -109,24 +109,26 @@ class ChangeableRun:
         """
         if isinstance(labels, Mapping):
             labels = [NewLabel(label_id, text) for label_id, text in labels.items()]
+        if isinstance(labels, str) or not all(isinstance(label, NewLabel) for label in labels):
+            raise DataError("labels to add have an id and a text; pass a dict: {'id': 'text'}")
         return self.require_store().add_labels(labels)
 
-    def retire_labels(self, ids: Sequence[str]) -> int:
-        """Stop predicting labels; return how many were not retired yet."""
-        return self.require_store().retire_labels(ids)
+    def retire_labels(self, ids: Sequence[str] | str) -> int:
+        """Stop predicting labels, or one label; return how many were not retired yet."""
+        return self.require_store().retire_labels([ids] if isinstance(ids, str) else ids)
 
-    def restore_labels(self, ids: Sequence[str]) -> int:
+    def restore_labels(self, ids: Sequence[str] | str) -> int:
         """Undo ``retire_labels``; return how many were retired."""
-        return self.require_store().restore_labels(ids)
+        return self.require_store().restore_labels([ids] if isinstance(ids, str) else ids)
 
     def add_examples(
-        self, texts: Iterable[str] | str, labels: Sequence[Sequence[str]] | Sequence[str]
+        self, texts: Iterable[str] | str, labels: Sequence[Sequence[str]] | Sequence[str] | str
     ) -> int:
         """Store labelled texts; similar texts get these labels from the next prediction on.
 
         Args:
             texts: The texts, or one text.
-            labels: Label ids of each text; for one text its label ids.
+            labels: Label ids of each text; for one text its label ids, or its only one.
 
         Returns:
             How many were stored.
@@ -134,8 +136,9 @@ class ChangeableRun:
         Raises:
             DataError: If a text or label cannot be stored; nothing is stored then.
         """
+        labels = [labels] if isinstance(labels, str) else labels
         of_one = isinstance(texts, str) and all(isinstance(label, str) for label in labels)
-        given: Any = [labels] if of_one and not isinstance(labels, str) else list(labels)
+        given: Any = [labels] if of_one else list(labels)
         return self.require_store().add_examples(as_texts(texts), given)
 
     def require_store(self) -> ChangeStore:

@@ -24,6 +24,7 @@ from umpteen.data.formats.row_batches import open_rows
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.labels import LabelSet
 from umpteen.data.record_output import separator_for
+from umpteen.display import counted
 from umpteen.errors import DataError
 from umpteen.metrics import DEFAULT_METRICS, parse_all
 from umpteen.metrics.base import PerQuery
@@ -170,7 +171,9 @@ def read_predictions(
             rows.extend(found)
             lengths.append(len(ids))
     if lines != n:
-        raise DataError(f"{lines} lines for {n} queries; write one line per query", path=name)
+        raise DataError(
+            f"{counted(lines, 'line')} for {counted(n, 'text')}; write one line per text", path=name
+        )
     longest = max(lengths, default=0)
     if lines * longest > MAX_PLACES:
         raise DataError(

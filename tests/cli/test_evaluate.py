@@ -50,6 +50,14 @@ def test_the_last_model_can_be_evaluated(umpteen_command, trained, tiny_data_fol
     assert json.loads(result.stdout) == expected
 
 
+def test_a_split_that_no_data_has_is_wrong_usage(umpteen_command, trained, tiny_data_folder):
+    file = tiny_data_folder / "test.jsonl"
+    data = file if file.is_file() else tiny_data_folder
+    result = umpteen_command("evaluate", trained, data, "--split", "dev")
+    assert result.exit_code == 2
+    assert "'dev' is not one of 'train', 'validation', 'test'" in result.stderr
+
+
 def test_errors_are_sentences(umpteen_command, fails, trained, tiny_data_folder, tmp_path):
     said = fails(umpteen_command("evaluate", tmp_path, tiny_data_folder))
     assert "is not a run folder" in said

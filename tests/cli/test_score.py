@@ -77,17 +77,32 @@ def test_what_predict_writes_can_be_scored(folder):
     assert run("-", folder, "--json", stdin=lines).stdout == plain.stdout
 
 
+@pytest.mark.parametrize("name", ["test.jsonl", "."])
+def test_data_with_one_split_is_scored_whole(folder, name):
+    both = json.loads(run("-", folder, "--json", stdin=lines_of(PREDICTIONS)).stdout)
+    (folder / "train.jsonl").unlink()
+    result = run("-", folder / name, "--json", stdin=lines_of(PREDICTIONS))
+    assert result.exit_code == 0, result.output
+    one = json.loads(result.stdout)
+    assert one["n"] == 3
+    assert one["metrics"]["P@1"] == both["metrics"]["P@1"]
+    assert one["metrics"]["PSP@1"] != both["metrics"]["PSP@1"]  # frequencies are those of 3 texts
+    assert "label frequencies for PSP are its own" in result.stderr
+    table = run("-", folder / name, stdin=lines_of(PREDICTIONS)).stdout
+    assert table.startswith("3 texts, at most 2 predictions each")
+
+
 def test_unknown_ids_are_misses_and_told_on_stderr(folder):
     result = run("-", folder, "--metrics", "P@1", "--json", stdin=lines_of([["q"], ["c"], ["z"]]))
     assert result.exit_code == 0
     assert json.loads(result.stdout)["metrics"]["P@1"] == pytest.approx(100 / 3)
-    assert "2 predicted ids are no labels of the data" in result.stderr
+    assert "2 predicted ids not among the data's labels" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "stdin", "message"),
     [
-        ([], lines_of(PREDICTIONS[:2]), "standard input: 2 lines for 3 queries"),
+        ([], lines_of(PREDICTIONS[:2]), "standard input: 2 lines for 3 texts"),
         ([], lines_of([["a"], ["b", "b"], []]), "standard input, line 2: label id 'b' is there"),
         (["--metrics", "P@1,psp@5,X"], "", "Did you mean 'PSP@5'?"),
         (["--split", "validation"], "", "no 'validation' split"),

@@ -75,6 +75,12 @@ def test_labels_that_look_like_several_are_named(mark, option):
     assert said.endswith(f"use --separator {option}")
 
 
+def test_labels_with_texts_of_their_own_are_not_several():
+    labels = [[f"a{i % 7}/b{i % 11}"] for i in range(40)]
+    texts = {label: label.replace("/", " in ") for row in labels for label in row}
+    assert warnings(labels=labels, label_texts=texts) == []
+
+
 def test_labels_that_are_made_of_labels_are_named_at_any_frequency():
     labels = [[["history", "biography", "history;biography", "travel"][i % 4]] for i in range(40)]
     [said] = warnings(labels=labels)

@@ -21,6 +21,18 @@ def test_lists_of_ids_become_rows_in_order_of_first_appearance():
     assert all(type(text) is str for text in data["train"].titles)
 
 
+def test_missing_and_empty_labels_are_left_out_as_in_a_table():
+    data = Dataset.from_lists(["x", "y", "z"], [["a", "", None], [float("nan"), 2], [""]])
+    assert data.labels.ids == ["a", "2"]
+    assert data["train"].targets.toarray().tolist() == [[1, 0], [0, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("label", [["a"], ("a",), {"id": "a"}, np.array([1, 2])])
+def test_a_label_that_is_a_collection_is_refused(label):
+    with pytest.raises(DataError, match="a label must be a string or a number, got "):
+        Dataset.from_lists(["x", "y"], [["b"], [label]])
+
+
 def test_label_texts_come_by_id_and_may_name_labels_nobody_has():
     data = Dataset.from_lists(["x"], [["b"]], label_texts={"a": "Apple", "b": "Banana"})
     assert data.labels.ids == ["a", "b"]

@@ -450,3 +450,20 @@ def test_a_folder_in_place_of_a_file_is_an_error_of_ours(tmp_path):
     (tmp_path / "tst.json").mkdir()
     with pytest.raises(UmpteenError, match=r"tst\.json: the file cannot be read"):
         load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.json", "rows.txt"])
+def test_utf16_text_is_named_as_such(name, encoding, tmp_path):
+    rows = '{"text": "x", "labels": ["a"]}\n' if "json" in name else "text,labels\nx,a\n"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    (tmp_path / name).write_bytes((mark + rows).encode(encoding))
+    with pytest.raises(DataError, match=f"{name}: the file is UTF-16 text; save it as UTF-8"):
+        load_dataset(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", gzip.compress(b"")])
+def test_an_empty_file_of_any_name_is_said_to_be_empty(content, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=r"rows.jsonl is empty; expected labelled texts"):
+        load_dataset(tmp_path / "rows.jsonl")

@@ -44,6 +44,23 @@ def check(reader):
 
 
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("stdin", [False, True])
+def test_labels_of_fasttext_lines_are_not_part_of_the_text(packed, stdin, tmp_path, monkeypatch):
+    raw = b"__label__a __label__b red shoes\n__label__c wool coat\nplain line\n"
+    raw = gzip.compress(raw) if packed else raw
+    (tmp_path / "test.txt").write_bytes(raw)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(raw))))
+    reader = open_rows("-" if stdin else tmp_path / "test.txt")
+    [batch] = reader.batches()
+    assert batch.texts() == ["red shoes", "wool coat", "plain line"]
+    assert batch.columns == {"labels": [["a", "b"], ["c"], []]}
+    assert reader.format == "fasttext"
+    if not stdin:
+        [plain] = open_rows(tmp_path / "test.txt", format="lines").batches()
+        assert plain.texts()[1] == "__label__c wool coat"
+
+
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", FILES)
 def test_every_kind_of_file_is_read_in_batches(name, packed, tmp_path):
     raw = FILES[name].encode()

@@ -150,6 +150,30 @@ def test_the_prior_is_kept_where_no_label_can_be_hidden():
     assert fit_unseen(prior, none, positive[:0], {}, seed=0) is prior
 
 
+def test_only_rare_labels_stand_for_new_ones():
+    candidates, positive = made(n=300, k=10, full=True)
+    common = candidates.counts >= 6
+    # Frequent labels are right on half of the texts, rare ones as often as before.
+    positive = positive | (
+        common & torch.from_numpy(np.random.default_rng(1).random((300, 10)) < 0.5)
+    )
+    base = fit_ensemble(candidates, positive, ALL)
+    limits = (None, int(candidates.counts.max()), 5)
+    all_labels, same, rare = (
+        fit_unseen(base, candidates, positive, {}, seed=0, max_count=limit).unseen
+        for limit in limits
+    )
+    np.testing.assert_array_equal(same.weights, all_labels.weights)
+    assert rare.weights[-1] < all_labels.weights[-1] - 1.0
+
+
+def test_the_prior_is_kept_where_no_hidden_label_is_right():
+    candidates, positive = made(n=50, k=10, full=True)
+    common = positive & (candidates.counts >= 6)
+    prior = prior_weights(ALL)
+    assert fit_unseen(prior, candidates, common, {}, seed=0, max_count=5) is prior
+
+
 def test_few_queries_stay_near_the_prior():
     candidates, positive = made(n=2, k=10, full=True)
     prior = prior_weights(ALL)

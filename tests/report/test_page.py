@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from umpteen.data.labels import LabelSet
 from umpteen.errors import DataError, RunError
@@ -330,6 +331,30 @@ def test_data_of_other_labels_and_a_missing_split_are_told(run, tiny_data):
         write_report(run, data=other)
     with pytest.raises(DataError, match="no 'validation' split"):
         write_report(run, data=tiny_data, split="validation")
+
+
+def test_data_with_labels_in_another_order_and_new_ones_is_matched_by_id(run, tiny_data, tmp_path):
+    own = Page(write_report(run, data=tiny_data, out=tmp_path / "own.html"))
+    n = len(tiny_data.labels)
+    order = np.random.default_rng(3).permutation(n)
+    ids = ["new", *(tiny_data.labels.ids[row] for row in order)]
+    texts = ["a label of the data alone", *(tiny_data.labels.texts[row] for row in order)]
+    part = tiny_data["test"]
+    new = sp.csr_matrix(np.ones((len(part), 1), np.float32))
+    targets = sp.csr_matrix(sp.hstack([new, part.targets[:, order]]))
+    filters = part.filters.copy()
+    filters[:, 1] = 1 + np.argsort(order)[filters[:, 1]]
+    test = replace(part, targets=targets, filters=filters)
+    other = replace(tiny_data, labels=LabelSet(ids, texts), splits={"test": test})
+    page = Page(write_report(run, data=other, out=tmp_path / "other.html"))
+    for metric in ("P@1", "P@5"):  # the new label is always missed, so no hit comes or goes
+        assert numbers(page, "heads")[metric] == numbers(own, "heads")[metric]
+    rows = [row for row in page.rows["labels"] if row[0].startswith("a label of the data alone")]
+    assert [str(len(part)), "0", str(len(part))] in [row[2:] for row in rows]
+    known = {row[0]: row for row in own.rows["labels"] if row[0] != "label"}
+    both = [row for row in page.rows["labels"] if len(row) == 5 and row[0] in known]
+    assert both
+    assert all(row in own.rows["labels"] for row in both)
 
 
 def test_a_failed_report_leaves_the_old_page_alone(copy, tiny_data):

@@ -36,7 +36,7 @@ def test_a_bad_label_is_refused(label, sentence):
 @pytest.mark.parametrize(
     ("texts", "labels", "sentence"),
     [
-        (["a"], [["f"], ["c"]], "found 1 texts and 2 lists of labels"),
+        (["a"], [["f"], ["c"]], "found 1 text and labels for 2; give a list of label ids"),
         (["a", " "], [["f"], ["c"]], "example 2 has a blank text"),
         (["a"], [[]], "example 1 has no list of labels"),
         (["a"], ["f"], "example 1 has no list of labels"),

@@ -205,8 +205,9 @@ def test_very_few_texts_mean_prior_weights(tiny_data, tmp_path):
     check_works(model)
 
 
-def test_prior_weights_find_texts_without_evidence(tiny_data, tmp_path):
-    split = tiny_data["train"].select(np.arange(15))
+@pytest.mark.parametrize("n_texts", [1, 15])
+def test_prior_weights_find_texts_without_evidence(tiny_data, tmp_path, n_texts):
+    split = tiny_data["train"].select(np.arange(n_texts))
     data = dataclasses.replace(tiny_data, splits={"train": split})
     model = fit(data, tmp_path / "run", "train.epochs=2", "validation.share=0", ENSEMBLE)
     assert np.isfinite(model.ensemble.similarity_floor)

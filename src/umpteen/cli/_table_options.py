@@ -91,7 +91,7 @@ def table_options(function: Function) -> Function:
 rows_format_option = click.option(
     "--format",
     "data_format",
-    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "lines"]),
+    type=click.Choice(["csv", "tsv", "jsonl", "parquet", "fasttext", "lines"]),
     help="The file's format, if it is not recognised.",
 )
 

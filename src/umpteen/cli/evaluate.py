@@ -32,7 +32,13 @@ MIN_TEXTS = 50
 @click.command()
 @click.argument("run")
 @click.argument("data")
-@click.option("--split", default="test", show_default=True, help="Which part of the data.")
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation", "test"]),
+    default="test",
+    show_default=True,
+    help="Which part of the data; one file is measured whole.",
+)
 @click.option("--head", default="all", show_default=True, type=click.Choice([*ALL_HEADS, "all"]))
 @click.option("--metrics", metavar="P@1,...", help="What to compute; a full set by default.")
 @click.option(

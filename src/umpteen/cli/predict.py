@@ -96,12 +96,12 @@ def predict(
 ) -> None:
     """Predict labels for each text of FILE (or of standard input).
 
-    FILE is csv, tsv, parquet, jsonl, a JSON array, or plain lines. Columns used in training are
-    used here too; ids and other columns are kept, and the text that was read is called "text"
-    whatever its column is called. Output: {"id": .., "text": .., "labels": [{"id":
-    .., "text": .., "score": ..}], other columns}. Scores of the ensemble are probabilities. A
-    "note" gives the reason where no label is probable. A column of FILE that is called like one of
-    the output gets "input_" in front.
+    FILE is csv, tsv, parquet, jsonl, a JSON array, fastText, or plain lines. Columns used in
+    training are used here too; ids and other columns are kept, and the text that was read is called
+    "text" whatever its column is called. Output: {"id": .., "text": .., "labels": [{"id": ..,
+    "text": .., "score": ..}], other columns}. Scores of the ensemble are probabilities. A "note"
+    gives the reason where no label is probable. A column of FILE that is called like one of the
+    output gets "input_" in front.
 
     With --out, rows are safe on disk batch by batch; --resume at the end of the same command
     continues after a kill, without a row lost or written twice.

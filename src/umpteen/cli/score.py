@@ -63,13 +63,15 @@ def score(
     as_json: bool,
     table: TableOptions,
 ) -> None:
-    """Compute metrics of PREDICTIONS on a split of DATA.
+    """Compute metrics of PREDICTIONS on a split of DATA, or on DATA if it is one file.
 
     PREDICTIONS has one JSON line per text, {"labels": [ids, best first]}, plain or gzip, or -
     for stdin; or it is a csv, tsv or parquet file with a column labels. What `umpteen predict`
-    writes is fine. An id that is not in the data counts as a miss.
+    writes is fine. An id that is not in the data counts as a miss. Label frequencies, for PSP, are
+    those of DATA's training texts, or of its only texts.
     """
     from umpteen import scoring
+    from umpteen.data.csr import column_counts
     from umpteen.data.dataset import Propensity
     from umpteen.metrics import parse_all
 
@@ -80,7 +82,8 @@ def score(
     )
     parse_all(names)  # a misspelt metric should not wait for the data
     data = read_data(data_path, data_format, table)
-    truth = data[split]
+    truth = data.part(split)
+    trained = data.splits.get("train", truth)
     name = "standard input" if predictions == "-" else predictions
     lines = None if predictions == "-" else scoring.table_lines(Path(predictions), data.labels)
     with lines or click.open_file(predictions, "rb") as handle:
@@ -89,24 +92,26 @@ def score(
     report = scoring.score(
         topk,
         truth,
-        label_counts=data.label_counts,
-        n_train=len(data["train"]),
+        label_counts=column_counts(trained.targets),
+        n_train=len(trained),
         propensity=constants,
         metrics=names,
     )
     if unknown:
-        log(f"umpteen: {unknown} predicted ids are no labels of the data; counted as misses")
+        log(f"{counted(unknown, 'predicted id')} not among the data's labels, counted as misses")
+    if len(data.splits) == 1:
+        log(f"{data_path} has one split, scored whole; label frequencies for PSP are its own")
     if as_json:
         write_json(report.as_json())
     else:
-        _write_report(report, split)
+        _write_report(report, "" if len(data.splits) == 1 else f"{split} ")
 
 
-def _write_report(report: Report, split: str) -> None:
+def _write_report(report: Report, which: str) -> None:
     write_table(
         ["metric", "percent"],
         list(report.values.items()),
-        title=f"{counted(report.n, f'{split} text')}, at most {report.width} predictions each",
+        title=f"{counted(report.n, f'{which}text')}, at most {report.width} predictions each",
     )
     bins = " + ".join(f"{share:.2f}" for share in report.bins)
     own = report.propensity

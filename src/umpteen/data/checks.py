@@ -109,12 +109,18 @@ def _common_labels(name: str, split: Split, ids: Sequence[str]) -> list[str]:
 
 
 def _joined_labels(dataset: Dataset) -> list[str]:
-    """Find labels that hold a separator: made of other labels, or hardly any is used twice."""
-    ids = dataset.labels.ids
+    """Find labels that hold a separator: made of other labels, or hardly any is used twice.
+
+    Labels with texts of their own come from a table of labels, so none of them is several.
+    """
+    ids, titles = dataset.labels.ids, dataset.labels.titles
     if "train" not in dataset:
         return []
     rows = np.flatnonzero(dataset.label_counts)
-    used = [ids[row] for row in rows[:: len(rows) // MAX_COMPARED + 1].tolist()]
+    rows = rows[:: len(rows) // MAX_COMPARED + 1]
+    if any(titles[row] not in ("", ids[row]) for row in rows.tolist()):
+        return []
+    used = [ids[row] for row in rows.tolist()]
     known, n = set(used), len(dataset["train"])
     reuse = dataset["train"].targets.nnz / max(1, len(used))
     # Of few rows, a slash alone is no sign: labels may be paths.

@@ -125,6 +125,14 @@ class Dataset:
             have = ", ".join(self.splits) or "none"
             raise DataError(f"the data has no {name!r} split; it has: {have}") from None
 
+    def part(self, name: str) -> Split:
+        """Return a split, or the only split there is, whatever it is called.
+
+        Raises:
+            DataError: If there are several and none has the name.
+        """
+        return next(iter(self.splits.values())) if len(self.splits) == 1 else self[name]
+
     def __contains__(self, name: str) -> bool:
         return name in self.splits
 

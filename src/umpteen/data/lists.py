@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from umpteen.data.dataset import Dataset, Propensity, Split, targets_from_rows
+from umpteen.data.formats.label_separators import is_missing
 from umpteen.data.labels import LabelSet
 from umpteen.display import counted
 from umpteen.errors import DataError
@@ -47,7 +48,7 @@ def dataset_from_lists(
     for split, texts, rows in given:
         splits[split] = Split([str(text) for text in texts], _matrix(rows, label_set, split))
         if not sp.issparse(rows):
-            named = sum(len(list(row)) for row in rows)
+            named = sum(len(_ids_of(row)) for row in rows)
             repeated = named - splits[split].targets.nnz
             if repeated:
                 notes.append(f"{split}: {counted(repeated, 'label')} twice in a row, kept once")
@@ -125,7 +126,7 @@ def _label_set(given: Sequence[Any], label_texts: Any, classes: Sequence[Any] | 
         for row in rows:
             if isinstance(row, str) or not isinstance(row, Iterable):
                 raise DataError(f"labels must be a list for each text, got {row!r}")
-            order.update((str(label), None) for label in row)
+            order.update((label, None) for label in _ids_of(row))
     ids = list(order)
     names = (
         {str(k): str(v) for k, v in label_texts.items()} if isinstance(label_texts, Mapping) else {}
@@ -133,6 +134,20 @@ def _label_set(given: Sequence[Any], label_texts: Any, classes: Sequence[Any] | 
     if label_texts is not None and not isinstance(label_texts, Mapping):
         raise DataError("label_texts must be a mapping from id to text when labels are lists")
     return LabelSet(ids, [names.get(i, i) for i in ids])
+
+
+def _ids_of(row: Iterable[Any]) -> list[str]:
+    """Return the label ids of a text; missing values and empty strings are left out, as in a table.
+
+    Raises:
+        DataError: If a label is itself a collection.
+    """
+    if set(map(type, row)) <= {str}:
+        return [label for label in row if label]
+    for label in row:
+        if isinstance(label, list | tuple | set | Mapping | np.ndarray):
+            raise DataError(f"a label must be a string or a number, got {label!r:.60}")
+    return [str(label) for label in row if not is_missing(label) and label != ""]
 
 
 def _listed(values: Any) -> Any:
@@ -164,7 +179,7 @@ def _matrix(rows: Any, labels: LabelSet, split: str) -> sp.csr_matrix:
         if not ((matrix.data > 0) & (matrix.data <= 1)).all():
             raise DataError(f"the {split} label matrix must hold relevances in (0, 1]")
     else:
-        found = [[labels.rows[str(label)] for label in row] for row in rows]
+        found = [[labels.rows[label] for label in _ids_of(row)] for row in rows]
         matrix = targets_from_rows(found, len(labels))
     if not matrix.nnz:
         raise DataError(f"no {split} text has any label; at least one positive is needed")

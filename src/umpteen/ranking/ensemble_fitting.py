@@ -180,11 +180,12 @@ def fit_unseen(
     text_scores: Mapping[str, Tensor],
     *,
     seed: int,
+    max_count: int | None = None,
 ) -> EnsembleWeights:
     """Fit the weights of labels without training texts by hiding labels.
 
-    Tenths of the labels in turn are scored as if they had been added after training, against the
-    others. Labels that are unseen in the data take part only where one of them is right: if
+    Tenths of the rare labels in turn are scored as if they had been added after training, against
+    the others. Labels that are unseen in the data take part only where one of them is right: if
     validation was chosen such that every label keeps a training text, they cannot be.
 
     Args:
@@ -193,25 +194,29 @@ def fit_unseen(
         positive: (B, K) which candidates are right.
         text_scores: See ``hide``.
         seed: Of the choice of labels.
+        max_count: Training texts of a label that is hidden, at most; None for no limit.
 
     Returns:
-        A copy; the same weights where no label can be hidden.
+        A copy; the same weights where no hidden label is right.
     """
     seen, valid = candidates.seen, candidates.valid
     unseen = valid & ~seen
     part = valid if bool((positive & unseen).any()) else seen
     plain = replace(weights, unseen=None)
     inputs, scores, hidden = [], [], []
-    masks = hidden_labels(candidates.rows, int(positive.sum()), seed)
+    rare = seen if max_count is None else seen & (candidates.counts <= max_count)
+    masks = hidden_labels(candidates.rows, int((positive & rare).sum()), seed)
     for mask in masks:
-        out = (mask | unseen) & part
-        shown = hide(candidates, mask | unseen, text_scores)
+        gone = (mask & rare) | unseen
+        out = gone & part
+        shown = hide(candidates, gone, text_scores)
         scores.append(plain.scores(shown, torch.float64))
         inputs.append(text_matrix(shown, weights.retrievers)[out])
         hidden.append(out)
-    joined = torch.cat(hidden) if hidden else torch.zeros(0, dtype=torch.bool)
-    if not joined.any():
+    right = [bool((own & positive).any()) for own in hidden]
+    if not any(right):
         return weights
+    joined = torch.cat(hidden)
     fitted: UnseenWeights = fit_unseen_weights(
         torch.cat(inputs),
         torch.cat(scores),

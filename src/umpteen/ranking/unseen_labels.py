@@ -20,6 +20,9 @@ HIDDEN_SHARE = 0.1
 """Share of the labels that is hidden at a time."""
 ENOUGH_POSITIVES = 2000
 """Hidden positives to fit on; further tenths of the labels are hidden until there are as many."""
+RARE_SHARE, RARE_COUNT = 0.03, 5
+"""Only labels on at most this share of the training texts, or this many, are hidden: a new label is
+rarely on more, and most hidden positives would be those of a few frequent labels."""
 DECAY = 3e-4
 """Ridge of the mean loss."""
 LOWEST = -1e3
@@ -112,6 +115,16 @@ def hide(candidates: Candidates, hidden: Tensor, text_scores: Mapping[str, Tenso
         elif name in text_scores:
             scores[name] = torch.where(hidden, text_scores[name].to(values.dtype), values)
     return Candidates(candidates.rows, scores, candidates.counts.masked_fill(hidden, 0))
+
+
+def max_hidden_count(n_train: int) -> int:
+    """Return how many training texts a label may have to be hidden.
+
+    Example:
+        >>> max_hidden_count(150), max_hidden_count(10_000)
+        (5, 300)
+    """
+    return max(RARE_COUNT, int(RARE_SHARE * n_train))
 
 
 def hidden_labels(rows: Tensor, n_positives: int, seed: int) -> list[Tensor]:

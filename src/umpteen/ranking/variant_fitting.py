@@ -18,6 +18,7 @@ from umpteen.ranking.ensemble_fitting import fit_ensemble, fit_unseen
 from umpteen.ranking.prior import prior_calibration, prior_weights, unseen_share
 from umpteen.ranking.tail_boost import choose_tail_boost
 from umpteen.ranking.thresholds import set_metrics, with_thresholds
+from umpteen.ranking.unseen_labels import max_hidden_count
 from umpteen.ranking.variants import PropensityModel, Variant
 from umpteen.types import TopK
 
@@ -148,7 +149,8 @@ def _fit_weights(
     weights = fit_ensemble(candidates, positive, retrievers, prior=prior, max_count=most)
     if not unseen:
         return weights
-    return fit_unseen(weights, candidates, positive, texts, seed=data.seed)
+    rare = max_hidden_count(data.propensity.n_train)
+    return fit_unseen(weights, candidates, positive, texts, seed=data.seed, max_count=rare)
 
 
 def cross_fitted_scores(data: ValidationCandidates, retrievers: tuple[str, ...]) -> Tensor:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from umpteen.data.dataset import Dataset, Propensity, targets_from_rows
 from umpteen.data.labels import LabelSet
 from umpteen.errors import RunError
-from umpteen.evaluation import evaluate
+from umpteen.evaluation import MatchedSplit, evaluate, match_split
 from umpteen.head_names import ENSEMBLE
 from umpteen.metrics import DEFAULT_METRICS, parse_all
 from umpteen.metrics.bins import contributions
@@ -69,6 +69,7 @@ class Outcome:
     truth: sp.csr_matrix
     """(N, L) without filtered pairs."""
     labels: LabelSet
+    """The run's, then those of the data that are not in the run."""
     label_counts: NDArray[np.int64]
     """(L,) training queries of each label."""
     propensity: Propensity | None = None
@@ -163,13 +164,12 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         The values ``umpteen evaluate`` gives, and the predictions they were made of.
 
     Raises:
-        LabelMismatch: If run and data have different labels.
-        DataError: If the data has no such split.
+        DataError: If the data has no such split, or none of the run's labels.
     """
     listener = _Listener(predictor)
     result = evaluate(cast(Predictor, listener), data, split=split)
-    part = data[split]
-    truth = part.filtered_targets()
+    matched = match_split(data, split, predictor)
+    part, truth = matched.split, matched.split.filtered_targets()
     heads = {
         head: HeadOutcome(
             values=dict(report.values),
@@ -185,12 +185,20 @@ def outcome_on_split(predictor: Predictor, data: Dataset, split: str) -> Outcome
         of_data=data.name,
         texts=list(part.texts(predictor.text_config.text)),
         truth=truth,
-        labels=predictor.labels,
-        label_counts=data.label_counts,
+        labels=_with_unknown(predictor.labels, matched),
+        label_counts=matched.label_counts,
         propensity=next(iter(result.heads.values())).propensity,
         n_filters=len(part.filters),
         per_label=result.per_label,
     )
+
+
+def _with_unknown(labels: LabelSet, matched: MatchedSplit) -> LabelSet:
+    """Return the run's labels, followed by those of the data that the run does not have."""
+    if not matched.unknown:
+        return labels
+    ids, texts = zip(*matched.unknown, strict=True)
+    return LabelSet([*labels.ids, *ids], [*labels.texts, *texts])
 
 
 class _Listener:

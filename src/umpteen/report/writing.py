@@ -130,8 +130,7 @@ def write_report(
 
     Raises:
         RunError: If the folder holds no run, or a part of it is missing or damaged.
-        LabelMismatch: If run and data have different labels.
-        DataError: If the data has no such split.
+        DataError: If the data has no such split, or none of the run's labels.
     """
     folder = RunFolder(run)
     history = read_history(folder)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 MAX_ID_CHARACTERS = 512
@@ -60,7 +61,8 @@ def check_examples(texts: Sequence[str], labels: Sequence[Sequence[str]]) -> lis
     """
     if len(texts) != len(labels):
         raise DataError(
-            f"found {len(texts)} texts and {len(labels)} lists of labels; give one list per text"
+            f"found {counted(len(texts), 'text')} and labels for {len(labels):,}; give a list of "
+            "label ids for each text"
         )
     checked = []
     for position, (text, ids) in enumerate(zip(texts, labels, strict=True), 1):

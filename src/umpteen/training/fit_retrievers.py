@@ -229,11 +229,15 @@ def _prior_model(
 
 
 def _similarity_of_training_texts(predictor: Predictor, examples: TrainedExamples) -> float:
-    """Return the similarity floor from training texts: to the nearest other one of them."""
+    """Return the similarity floor from training texts: to the nearest other one of them.
+
+    A single text has no other, so only the same text is near enough.
+    """
     step = max(1, len(examples.vectors) // PRIOR_TEXTS)
     vectors = torch.from_numpy(np.array(examples.vectors[::step])).to(predictor.encoder.device)
     near = predictor.snapshot().examples.nearest(vectors, 2)
-    return similarity_floor(TopK(near.rows[:, 1:], near.scores[:, 1:]))
+    first = min(1, len(examples.vectors) - 1)
+    return similarity_floor(TopK(near.rows[:, first:], near.scores[:, first:]))
 
 
 def _comparable(predictor: Predictor, vectors: NDArray[np.float32]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -22,6 +23,8 @@ UNCHECKED_BYTES = 128 << 20
 STDIN = Path("-")
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+NOT_UTF16 = "the file is UTF-16 text; save it as UTF-8"
 _BUFFER_BYTES = 1 << 20
 
 
@@ -144,6 +147,8 @@ def read_lines(
             try:
                 line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
+                if number == 1 and raw.startswith(UTF16_MARKS):
+                    raise DataError(NOT_UTF16, path=shown(path)) from error
                 raise DataError(
                     f"byte 0x{raw[error.start]:02x} at position {error.start + 1} of the line is "
                     "not UTF-8; save the file as UTF-8",

@@ -17,7 +17,14 @@ from typing import Any, Protocol
 from umpteen.data.dataset import Dataset
 from umpteen.data.formats.delimited_table import find_delimiter
 from umpteen.data.formats.json_table import is_json
-from umpteen.data.formats.lines import GZIP_MAGIC, STDIN, open_bytes, read_lines
+from umpteen.data.formats.lines import (
+    GZIP_MAGIC,
+    NOT_UTF16,
+    STDIN,
+    UTF16_MARKS,
+    open_bytes,
+    read_lines,
+)
 from umpteen.data.formats.table_columns import LONG_TEXT_NAMES, TITLE_NAMES
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.targets import Unit
@@ -178,6 +185,12 @@ def describe_unreadable(path: Path, formats: Iterable[str]) -> str:
         return f"{path} {packed}"
     known = ", ".join(formats)
     if not path.is_dir():
+        with contextlib.suppress(DataError):
+            head = peek(path)
+            if not head.strip():
+                return f"{path} is empty; expected labelled texts"
+            if head.startswith(UTF16_MARKS):
+                return f"{path}: {NOT_UTF16}"
         return f"{path} is a file in none of the known formats ({known}). Name one with --format"
     tables = [file for file in files if file.name.endswith(TABLES)]
     if len(tables) == 1:

@@ -1,7 +1,7 @@
 """Rows of a file in batches, with bounded memory: for texts to predict, labels are not needed.
 
-Reads what training reads (csv, tsv, parquet, jsonl, JSON arrays), plain lines, and all of these
-but parquet from standard input. Nothing is kept but one batch and the head of the file.
+Reads what training reads (csv, tsv, parquet, jsonl, JSON arrays, fastText), plain lines, and all of
+these but parquet from standard input. Nothing is kept but one batch and the head of the file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from umpteen.data.formats.delimited_table import DelimitedTable
+from umpteen.data.formats.fasttext import PREFIX, FastTextTable
 from umpteen.data.formats.json_table import JsonTable
 from umpteen.data.formats.lines import STDIN, read_lines, shown
-from umpteen.data.formats.recognise import find_table_format, packed_kind
+from umpteen.data.formats.recognise import find_table_format, packed_kind, peek
 from umpteen.data.formats.table_columns import Columns
 from umpteen.data.formats.table_options import TableOptions
 from umpteen.data.formats.table_rows import Table, take_id, take_text
@@ -25,7 +26,7 @@ from umpteen.data.labels import join_texts
 from umpteen.errors import DataError
 
 ROWS_AT_ONCE = 1024
-ROW_FORMATS = ("csv", "tsv", "jsonl", "parquet", "lines")
+ROW_FORMATS = ("csv", "tsv", "jsonl", "parquet", "fasttext", "lines")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class RowReader:
     """A file of texts, opened; ``batches`` can be called once.
 
     Attributes:
-        format: csv, tsv, jsonl, parquet, or lines.
+        format: csv, tsv, jsonl, parquet, fasttext, or lines.
         columns: The columns of text and id that were chosen.
         others: The other columns, in the order of the file.
         note: How the file is read; empty where no other reading is possible.
@@ -128,6 +129,13 @@ class LineTable:
         return []
 
 
+def _find_format(path: Path, options: TableOptions) -> str:
+    """Return one of ``ROW_FORMATS``."""
+    found = find_table_format(path, options)
+    marked = peek(path).lstrip().startswith(PREFIX.encode())
+    return "fasttext" if found == "lines" and marked else found
+
+
 def open_rows(
     path: str | Path, options: TableOptions | None = None, *, format: str | None = None
 ) -> RowReader:
@@ -136,7 +144,7 @@ def open_rows(
     Args:
         path: The file, plain or gzip.
         options: Columns, delimiter and header; found in the file where they are left out.
-        format: csv, tsv, jsonl, parquet or lines; found by suffix and first bytes if left out.
+        format: One of ``ROW_FORMATS``; found by suffix and first bytes if left out.
 
     Returns:
         The reader, with its columns chosen; no row has been read beyond the head.
@@ -152,7 +160,7 @@ def open_rows(
         raise DataError(f"{path} {packed}")
     if format is not None and format not in ROW_FORMATS:
         raise DataError(f"format {format!r} is not one of {', '.join(ROW_FORMATS)}")
-    found = format or find_table_format(path, options)
+    found = format or _find_format(path, options)
     if found == "parquet":
         if path == STDIN:
             raise DataError("parquet cannot be read from standard input; name the file")
@@ -161,6 +169,8 @@ def open_rows(
         return RowReader(parquet.open_table(path), found, options)
     if found == "jsonl":
         return RowReader(JsonTable(path), found, options)
+    if found == "fasttext":
+        return RowReader(FastTextTable(path), found, TableOptions())
     if found == "lines":
         return RowReader(LineTable(path), found, TableOptions())
     return RowReader(DelimitedTable(path, options, "\t" if found == "tsv" else ","), found, options)
