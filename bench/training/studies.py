@@ -168,13 +168,13 @@ class Crew:
         self._left.remove(ready[0])
         return ready[0]
 
-    def end(self) -> list[str]:
-        """End all processes; return the names of the runs that were under way."""
+    def end(self) -> list[Job]:
+        """End all processes; return the runs that were under way."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
             process.join()
-        return [self.jobs[n].run.name for n in self.at_work.values() if n is not None]
+        return [self.jobs[n] for n in self.at_work.values() if n is not None]
 
 
 def _work(parent: Connection, jobs: list[Job], device: str) -> None:
@@ -197,6 +197,8 @@ def _work(parent: Connection, jobs: list[Job], device: str) -> None:
         try:
             failed = run_each(job.study, job.out, numbered, len(jobs), device=device, loaded=loaded)
             said = "; ".join(failed)
+        except KeyboardInterrupt:  # the deadline; a checkpoint is written
+            return
         except Exception as error:  # one broken run must not end the others
             said = f"{type(error).__name__}: {error}"
 
@@ -276,11 +278,12 @@ def main(args: argparse.Namespace) -> None:
             values["micro-F1"] = result["sets"]["auto"]["micro_f1"]
         shown = [values.get(name, "") for name in COLUMNS]
         table.add(now, job.run.name, head, *shown, result["best_epoch"], result["steps"])
-    for name in [each for crew in crews for each in crew.end()]:
-        print(f"not finished: {name}")
-    jobs = [job for crew in crews for job in crew.jobs]
-    for job in jobs:  # a run may have ended with the deadline
+    for job in [each for crew in crews for each in crew.end()]:
         file = result_file(job.out, job.run)
-        if file.is_file() and file.stat().st_mtime >= begun:
+        if file.is_file() and file.stat().st_mtime >= begun:  # it ended with the deadline
             collect(collection, job)
-    print(f"{done} of {len(jobs)} runs in {time.monotonic() - start:.0f} s", flush=True)
+            done += 1
+        else:
+            print(f"not finished: {job.run.name}")
+    total = sum(len(crew.jobs) for crew in crews)
+    print(f"{done} of {total} runs in {time.monotonic() - start:.0f} s", flush=True)
