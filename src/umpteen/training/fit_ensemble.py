@@ -100,14 +100,11 @@ def fit_ensemble_of_run(
         found = cross_validate(
             replace(dataset, splits={"train": dataset["train"]}),
             as_first_trained(folder, settings),
-            cache=cache or default_cache(),
-            device=device,
-            limit=limit,
+            cache=cache or default_cache(), device=device, limit=limit,
             fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
             fit_fold=_fold_fitter(settings, own_time.until - started, limit.strict, names),
-            time_fit=partial(_fit_seconds, settings=settings),
-            log=log,
-        )
+            time_fit=partial(_fit_seconds, settings=settings), log=log,
+        )  # fmt: skip
     stored = _with_weights(stored, found, settings, limit, log)
     save_ensemble(folder.ensemble, stored)
     _report(stored.model, folder, time.monotonic() - started, log)

@@ -151,7 +151,7 @@ def _step_sizes(
 def largest_eigenvalues(
     matrix: sp.csr_matrix, owner: NDArray[np.int64], n_labels: int, scale: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], bool]:
-    """Do what ``descent.largest_eigenvalues`` does, for a sparse matrix on the host."""
+    """Do what ``device_loss.largest_eigenvalues`` does, for a sparse matrix on the host."""
     vector: NDArray[np.float32] = np.ones(len(owner), np.float32)
 
     def lengths(values: NDArray[np.float32]) -> NDArray[np.float32]:
