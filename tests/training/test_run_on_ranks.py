@@ -81,6 +81,7 @@ CASES = {
     "pool, texts in chunks": ("data.max_tokens=4", "data.chunks=3"),
     "pool, both heads": (
         "loss.bce=0.3",
+        "loss.classifier_reduction=pal",
         "pool.extra_positives=2",
         "model.learn_temperatures=true",
         "model.share_temperature=true",
