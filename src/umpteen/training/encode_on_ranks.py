@@ -1,8 +1,8 @@
-"""Encode many texts on all ranks: each its even share, and all get all vectors."""
+"""Encode many texts on all ranks, each its even share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,3 +52,21 @@ def encoded_on_ranks(encode: Callable[[Any], Tensor], tokens: Tokens, ranks: Ran
     bounds = ranks.bounds(len(tokens))
     own = ranks.part(bounds)
     return ranks.concatenate(encode(TokenPart(tokens, own.start, own.stop)), bounds)
+
+
+def vectors_for_first(
+    encode: Callable[[Sequence[str]], Tensor], texts: Sequence[str], ranks: Ranks
+) -> Tensor | None:
+    """Encode texts on all ranks for the first one; all must call it.
+
+    Returns:
+        (N, D) on the first rank, in the order of the texts and where ``encode`` has its vectors;
+        None on the others.
+    """
+    if not ranks.exchanges or len(texts) < ranks.world:
+        return encode(texts) if ranks.first else None
+    bounds = ranks.bounds(len(texts))
+    own = ranks.part(bounds)
+    found = encode(texts[own.start : own.stop])
+    whole = ranks.rows_to_first(found, bounds)
+    return None if whole is None else whole.to(found.device)
