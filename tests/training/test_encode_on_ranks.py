@@ -47,7 +47,7 @@ def in_shares(ranks, folder):
     found = [encoded_on_ranks(encode, store(n), ranks).tolist() for n in (7, 1)]
     for_first = [vectors_for_first(encode_texts, TEXTS[:n], ranks) for n in (7, 1)]
     noted = {"found": found, "encoded": encoded}
-    noted["for first"] = [None if each is None else each.tolist() for each in for_first]
+    noted["for first"] = [each.tolist() for each in for_first]
     (folder / f"{ranks.rank}.json").write_text(json.dumps(noted))
 
 
@@ -61,7 +61,7 @@ def test_shares_come_to_the_whole(world, tmp_path):
     assert max(each["encoded"][0] for each in noted) < 7
     assert all(each["encoded"][1] == 1 for each in noted)  # fewer texts than ranks
     assert noted[0]["for first"] == [lengths(TEXTS[:n]).tolist() for n in (7, 1)]
-    assert all(each["for first"] == [None, None] for each in noted[1:])
+    assert all(each["for first"] == [[], []] for each in noted[1:])
     assert sum(each["encoded"][2] for each in noted) == 7
     assert max(each["encoded"][2] for each in noted) < 7
     assert [len(each["encoded"]) for each in noted] == [4] + [3] * (world - 1)

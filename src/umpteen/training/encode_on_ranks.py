@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from umpteen.compute.distributed.sharding import Ranks
@@ -55,18 +56,18 @@ def encoded_on_ranks(encode: Callable[[Any], Tensor], tokens: Tokens, ranks: Ran
 
 
 def vectors_for_first(
-    encode: Callable[[Sequence[str]], Tensor], texts: Sequence[str], ranks: Ranks
-) -> Tensor | None:
+    encode: Callable[[list[str]], Tensor], texts: list[str], ranks: Ranks
+) -> Tensor:
     """Encode texts on all ranks for the first one; all must call it.
 
     Returns:
         (N, D) on the first rank, in the order of the texts and where ``encode`` has its vectors;
-        None on the others.
+        nothing, (0,), on the others.
     """
     if not ranks.exchanges or len(texts) < ranks.world:
-        return encode(texts) if ranks.first else None
+        return encode(texts) if ranks.first else torch.empty(0)
     bounds = ranks.bounds(len(texts))
     own = ranks.part(bounds)
     found = encode(texts[own.start : own.stop])
     whole = ranks.rows_to_first(found, bounds)
-    return None if whole is None else whole.to(found.device)
+    return torch.empty(0) if whole is None else whole.to(found.device)
