@@ -162,7 +162,7 @@ def largest_eigenvalues(
     converged = False
     for _ in range(POWER_STEPS):
         before = found
-        vector = vector / np.maximum(lengths(vector), np.float32(1e-20))[owner]
+        vector /= np.maximum(lengths(vector), np.float32(1e-20))[owner]
         vector = np.asarray(scale * (matrix.T @ (matrix @ (scale * vector))), np.float32)
         found = lengths(vector)
         converged = bool((np.abs(found - before) <= POWER_TOLERANCE * found).all())
