@@ -1,13 +1,14 @@
 """Few texts: hold some out for the ensemble, or fit it on models of folds and train on all.
 
     python -m bench training held-out DATA [--text title] [--sizes 1200 2000] [--seeds 17 18 19]
-        [--folds 1] [--ways default folds] [--out rows.jsonl]
+        [--folds 1] [--ways default more folds] [--share 0.1] [--out rows.jsonl]
 
 Subsets and judges are those of ``small-data``; the data's own validation and test splits are never
 read. Ways share their models, so that a comparison costs few trainings:
 
 ``default``  the settings chosen from the data
-``back``     the same model and weights; retrievers are fitted again with the held-out texts
+``default back``  the same model and weights; retrievers are fitted again with the held-out texts
+``more``     the same with ``--share`` of the texts held out; ``more back`` likewise
 ``fold``     the model without a fifth, and the ensemble fitted on that fifth
 ``fold back``  the same, its retrievers fitted again on all texts
 ``folds N``  a model of all texts; the ensemble is fitted on N of five folds
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[17, 18, 19])
     parser.add_argument("--folds", type=int, default=1)
     parser.add_argument("--judges", type=int, default=1000)
+    parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--ways", nargs="+", default=["default", "folds"])
     options.add_out(parser)
 
@@ -63,7 +65,9 @@ def main(args: argparse.Namespace) -> None:
             about = {"data": name, "size": size, "seed": seed, "labels": len(small.labels)}
             trial = Trial(small, args.text, seed, about, args.out)
             if "default" in args.ways:
-                trial.default()
+                trial.held_out("default")
+            if "more" in args.ways:
+                trial.held_out("more", f"validation.share={args.share}")
             if "folds" in args.ways:
                 trial.folds(args.folds)
 
@@ -81,8 +85,8 @@ class Trial:
     def settings(self, *more: str) -> list[str]:
         return [f"seed={self.seed}", f"data.text={self.text}", "train.threads=1", *more]
 
-    def default(self) -> None:
-        """Train the default, then put the held-out texts back into its retrievers."""
+    def held_out(self, way: str, *more: str) -> None:
+        """Train a model with texts held out, then put these back into its retrievers."""
         import umpteen
         from umpteen.config.loading import load_config
         from umpteen.predictor import Predictor
@@ -90,17 +94,17 @@ class Trial:
         with scratch_folder() as place:
             with Stopwatch() as training:
                 model = umpteen.train(
-                    self.data, out=place / "run", overrides=self.settings(), device="cpu",
+                    self.data, out=place / "run", overrides=self.settings(*more), device="cpu",
                     cache=place / "tokens",
                 )  # fmt: skip
-            self.judge(model, "default", training.cpu)
+            self.judge(model, way, training.cpu)
             settings = load_config(str(place / "run" / "config.json"))
             predictor = Predictor.load(place / "run", device="cpu", with_ensemble=False)
             fitted = model.ensemble
             with Stopwatch() as again:
                 predictor, stored = self.retrievers(place / "run", predictor, settings)
                 predictor.use_ensemble(self.with_weights(stored, fitted))
-            self.judge(predictor, "default back", training.cpu + again.cpu)
+            self.judge(predictor, f"{way} back", training.cpu + again.cpu)
 
     def folds(self, n: int) -> None:
         """Train a model of all texts and models of folds."""
