@@ -1,7 +1,8 @@
 """Few texts: hold some out for the ensemble, or fit it on models of folds and train on all.
 
     python -m bench training held-out DATA [--text title] [--sizes 1200 2000] [--seeds 17 18 19]
-        [--folds 1] [--ways default more folds] [--share 0.1] [--out rows.jsonl]
+        [--folds 1] [--ways default more folds] [--share 0.1]
+        [--against default] [--out rows.jsonl]
 
 Subsets and judges are those of ``small-data``; the data's own validation and test splits are never
 read. Ways share their models, so that a comparison costs few trainings:
@@ -15,7 +16,8 @@ read. Ways share their models, so that a comparison costs few trainings:
 ``folds N known``  the same, without labels that have no training text outside the fold
 
 A line of JSON for each way has metrics, calibration error, micro-F1 at the threshold ``auto``, CPU
-seconds, and the precisions of each judge, for paired comparisons.
+seconds, and the precisions of each judge. The table at the end is of all lines of ``--out``, to
+which further calls append; ``--against`` names the way that others are compared with.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import numpy as np
 from bench.common import options
 from bench.common.timing import Stopwatch
 from bench.common.training_runs import scratch_folder
+from bench.training.held_out_table import print_table
 from bench.training.small_data import METRICS, subset
 
 SECONDS = 600.0
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judges", type=int, default=1000)
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--ways", nargs="+", default=["default", "folds"])
+    parser.add_argument("--against", default="default")
     options.add_out(parser)
 
 
@@ -58,18 +62,21 @@ def main(args: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     data = umpteen.load_dataset(args.data)
+    lines: list[dict[str, Any]] = []
     for size in args.sizes:
         for seed in args.seeds:
             small = subset(data, size, args.judges, seed)
             name = f"{Path(args.data).name}{' all' if args.text == 'all' else ''}"
             about = {"data": name, "size": size, "seed": seed, "labels": len(small.labels)}
-            trial = Trial(small, args.text, seed, about, args.out)
-            if "default" in args.ways:
-                trial.held_out("default")
-            if "more" in args.ways:
-                trial.held_out("more", f"validation.share={args.share}")
+            trial = Trial(small, args.text, seed, about, lines, args.out)
+            shares = {"default": [], "more": [f"validation.share={args.share}"]}
+            for way in [way for way in shares if way in args.ways]:
+                trial.held_out(way, *shares[way])
             if "folds" in args.ways:
                 trial.folds(args.folds)
+    if args.out is not None:
+        lines = [json.loads(line) for line in args.out.read_text(encoding="utf-8").splitlines()]
+    print_table(lines, args.against)
 
 
 @dataclasses.dataclass
@@ -80,6 +87,7 @@ class Trial:
     text: str
     seed: int
     about: dict[str, Any]
+    lines: list[dict[str, Any]]
     out: Path | None
 
     def settings(self, *more: str) -> list[str]:
@@ -111,13 +119,7 @@ class Trial:
         import umpteen
         from umpteen.config.loading import load_config
         from umpteen.predictor import Predictor
-        from umpteen.training.cross_validation import (
-            FOLDS,
-            _judge_of,
-            _known,
-            fold_settings,
-            run_fold,
-        )
+        from umpteen.training import cross_validation as folding
         from umpteen.training.ensemble_validation import collect, joined
         from umpteen.training.lost_labels import lost_labels
 
@@ -143,7 +145,7 @@ class Trial:
                 found = collect(own, of_fold, judge)
                 lost = lost_labels(self.data.label_counts, judge.label_counts)
                 every.append((found, judge.split))
-                known.append(_known(found, judge.split, lost))
+                known.append(folding._known(found, judge.split, lost))
                 if len(every) == 1:
                     with Stopwatch() as side:
                         alone = known[0][0], dataclasses.replace(judge, split=known[0][1])
@@ -154,21 +156,21 @@ class Trial:
                 self.aside = 0.0
                 started = time.process_time()
                 with Stopwatch() as one:
-                    run_fold(
-                        whole, np.sort(order[fold::FOLDS]), fold_settings(settings),
+                    folding.run_fold(
+                        whole, np.sort(order[fold::folding.FOLDS]), folding.fold_settings(settings),
                         cache=place / "tokens", device="cpu", use=use,
                         fit_fold=lambda run, own, part: self.retrievers(
                             run.path, own, settings, part
                         ),
                     )  # fmt: skip
                 cost += one.cpu - self.aside
-                if fold + 1 not in (1, 2, FOLDS):
+                if fold + 1 not in (1, 2, folding.FOLDS):
                     continue
                 for way, parts in (
                     (f"folds {fold + 1}", every),
                     (f"folds {fold + 1} known", known),
                 ):
-                    judge = _judge_of(whole, [split for _, split in parts])
+                    judge = folding._judge_of(whole, [split for _, split in parts])
                     with Stopwatch() as fit:
                         model = self.fitted(joined([part for part, _ in parts]), judge, settings)
                     predictor.use_ensemble(self.with_weights(stored, model))
@@ -240,6 +242,7 @@ class Trial:
         }
         print(json.dumps(line), file=sys.stderr)
         texts = {name: np.asarray(report.per_query[name]).tolist() for name in report.per_query}
+        self.lines.append({**line, "texts": texts})
         if self.out is not None:
             with self.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**line, "texts": texts}) + "\n")
+                file.write(json.dumps(self.lines[-1]) + "\n")
