@@ -146,7 +146,7 @@ class Trial:
                 lost = lost_labels(self.data.label_counts, judge.label_counts)
                 every.append((found, judge.split))
                 known.append(folding._known(found, judge.split, lost))
-                if len(every) == 1:
+                if len(every) == 1 and len(known[0][1]):
                     with Stopwatch() as side:
                         alone = known[0][0], dataclasses.replace(judge, split=known[0][1])
                         self.fold_alone(own, of_fold, alone, settings, place, started)
@@ -170,6 +170,8 @@ class Trial:
                     (f"folds {fold + 1}", every),
                     (f"folds {fold + 1} known", known),
                 ):
+                    if not any(len(split) for _, split in parts):
+                        continue
                     judge = folding._judge_of(whole, [split for _, split in parts])
                     with Stopwatch() as fit:
                         model = self.fitted(joined([part for part, _ in parts]), judge, settings)
