@@ -1,14 +1,14 @@
 """Few texts: hold some out for the ensemble, or fit it on models of folds and train on all.
 
     python -m bench training held-out DATA [--text title] [--sizes 1200 2000] [--seeds 17 18 19]
-        [--folds 1] [--ways default more folds] [--share 0.1]
-        [--against default] [--out rows.jsonl]
+        [--folds 1] [--ways held more folds] [--share 0.1]
+        [--against held] [--out rows.jsonl]
 
 Subsets and judges are those of ``small-data``; the data's own validation and test splits are never
 read. Ways share their models, so that a comparison costs few trainings:
 
-``default``  the settings chosen from the data
-``default back``  the same model and weights; retrievers are fitted again with the held-out texts
+``held``     3 % of the texts are held out, at least 64
+``held back``  the same model and weights; retrievers are fitted again with the held-out texts
 ``more``     the same with ``--share`` of the texts held out; ``more back`` likewise
 ``fold``     the model without a fifth, and the ensemble fitted on that fifth
 ``fold back``  the same, its retrievers fitted again on all texts
@@ -38,6 +38,7 @@ from bench.common.training_runs import scratch_folder
 from bench.training.held_out_table import print_table
 from bench.training.small_data import METRICS, subset
 
+HELD, SHARE = 64, 0.03
 SECONDS = 600.0
 """For fits, which are not cut short."""
 
@@ -50,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folds", type=int, default=1)
     parser.add_argument("--judges", type=int, default=1000)
     parser.add_argument("--share", type=float, default=0.1)
-    parser.add_argument("--ways", nargs="+", default=["default", "folds"])
-    parser.add_argument("--against", default="default")
+    parser.add_argument("--ways", nargs="+", default=["held", "folds"])
+    parser.add_argument("--against", default="held")
     options.add_out(parser)
 
 
@@ -69,9 +70,9 @@ def main(args: argparse.Namespace) -> None:
             name = f"{Path(args.data).name}{' all' if args.text == 'all' else ''}"
             about = {"data": name, "size": size, "seed": seed, "labels": len(small.labels)}
             trial = Trial(small, args.text, seed, about, lines, args.out)
-            shares = {"default": [], "more": [f"validation.share={args.share}"]}
+            shares = {"held": max(HELD / size, SHARE), "more": args.share}
             for way in [way for way in shares if way in args.ways]:
-                trial.held_out(way, *shares[way])
+                trial.held_out(way, shares[way])
             if "folds" in args.ways:
                 trial.folds(args.folds)
     if args.out is not None:
@@ -93,7 +94,7 @@ class Trial:
     def settings(self, *more: str) -> list[str]:
         return [f"seed={self.seed}", f"data.text={self.text}", "train.threads=1", *more]
 
-    def held_out(self, way: str, *more: str) -> None:
+    def held_out(self, way: str, share: float) -> None:
         """Train a model with texts held out, then put these back into its retrievers."""
         import umpteen
         from umpteen.config.loading import load_config
@@ -102,7 +103,8 @@ class Trial:
         with scratch_folder() as place:
             with Stopwatch() as training:
                 model = umpteen.train(
-                    self.data, out=place / "run", overrides=self.settings(*more), device="cpu",
+                    self.data, out=place / "run", device="cpu",
+                    overrides=self.settings(f"validation.share={share}"),
                     cache=place / "tokens",
                 )  # fmt: skip
             self.judge(model, way, training.cpu)
