@@ -123,7 +123,6 @@ class Trial:
         from umpteen.predictor import Predictor
         from umpteen.training import cross_validation as folding
         from umpteen.training.ensemble_validation import collect, joined
-        from umpteen.training.lost_labels import lost_labels
 
         train = self.data["train"]
         whole = dataclasses.replace(self.data, splits={"train": train})
@@ -145,9 +144,9 @@ class Trial:
 
             def use(own: Any, of_fold: Any, judge: Any) -> None:
                 found = collect(own, of_fold, judge)
-                lost = lost_labels(self.data.label_counts, judge.label_counts)
                 every.append((found, judge.split))
-                known.append(folding._known(found, judge.split, lost))
+                counts = self.data.label_counts
+                known.append(folding._collect_known(own, of_fold, judge, counts=counts))
                 if len(every) == 1 and len(known[0][1]):
                     with Stopwatch() as side:
                         alone = known[0][0], dataclasses.replace(judge, split=known[0][1])
