@@ -7,7 +7,7 @@
 Subsets and judges are those of ``small-data``; the data's own validation and test splits are never
 read. Ways share their models, so that a comparison costs few trainings:
 
-``held``     3 % of the texts are held out, at least 64
+``held``     3 % of the texts are held out, at least 64, at most a tenth of few
 ``held back``  the same model and weights; retrievers are fitted again with the held-out texts
 ``more``     the same with ``--share`` of the texts held out; ``more back`` likewise
 ``fold``     the model without a fifth, and the ensemble fitted on that fifth
@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> None:
             name = f"{Path(args.data).name}{' all' if args.text == 'all' else ''}"
             about = {"data": name, "size": size, "seed": seed, "labels": len(small.labels)}
             trial = Trial(small, args.text, seed, about, lines, args.out)
-            shares = {"held": max(HELD / size, SHARE), "more": args.share}
+            shares = {"held": max(min(HELD / size, 0.1), SHARE), "more": args.share}
             for way in [way for way in shares if way in args.ways]:
                 trial.held_out(way, shares[way])
             if "folds" in args.ways:
