@@ -1,20 +1,23 @@
 """Few texts: hold some out for the ensemble, or fit it on models of folds and train on all.
 
     python -m bench training held-out DATA [--text title] [--sizes 1200 2000] [--seeds 17 18 19]
-        [--folds 1] [--ways default folds] [--out rows.jsonl]
+        [--folds 1] [--ways held more folds] [--share 0.1]
+        [--against held] [--out rows.jsonl]
 
 Subsets and judges are those of ``small-data``; the data's own validation and test splits are never
 read. Ways share their models, so that a comparison costs few trainings:
 
-``default``  the settings chosen from the data
-``back``     the same model and weights; retrievers are fitted again with the held-out texts
+``held``     3 % of the texts are held out, at least 64, at most a tenth of few
+``held back``  the same model and weights; retrievers are fitted again with the held-out texts
+``more``     the same with ``--share`` of the texts held out; ``more back`` likewise
 ``fold``     the model without a fifth, and the ensemble fitted on that fifth
 ``fold back``  the same, its retrievers fitted again on all texts
 ``folds N``  a model of all texts; the ensemble is fitted on N of five folds
 ``folds N known``  the same, without labels that have no training text outside the fold
 
 A line of JSON for each way has metrics, calibration error, micro-F1 at the threshold ``auto``, CPU
-seconds, and the precisions of each judge, for paired comparisons.
+seconds, and the precisions of each judge. The table at the end is of all lines of ``--out``, to
+which further calls append; ``--against`` names the way that others are compared with.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ import numpy as np
 from bench.common import options
 from bench.common.timing import Stopwatch
 from bench.common.training_runs import scratch_folder
+from bench.training.held_out_table import print_table
 from bench.training.small_data import METRICS, subset
 
+HELD, SHARE = 64, 0.03
 SECONDS = 600.0
 """For fits, which are not cut short."""
 
@@ -45,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[17, 18, 19])
     parser.add_argument("--folds", type=int, default=1)
     parser.add_argument("--judges", type=int, default=1000)
-    parser.add_argument("--ways", nargs="+", default=["default", "folds"])
+    parser.add_argument("--share", type=float, default=0.1)
+    parser.add_argument("--ways", nargs="+", default=["held", "folds"])
+    parser.add_argument("--against", default="held")
     options.add_out(parser)
 
 
@@ -56,16 +63,21 @@ def main(args: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     data = umpteen.load_dataset(args.data)
+    lines: list[dict[str, Any]] = []
     for size in args.sizes:
         for seed in args.seeds:
             small = subset(data, size, args.judges, seed)
             name = f"{Path(args.data).name}{' all' if args.text == 'all' else ''}"
             about = {"data": name, "size": size, "seed": seed, "labels": len(small.labels)}
-            trial = Trial(small, args.text, seed, about, args.out)
-            if "default" in args.ways:
-                trial.default()
+            trial = Trial(small, args.text, seed, about, lines, args.out)
+            shares = {"held": max(min(HELD / size, 0.1), SHARE), "more": args.share}
+            for way in [way for way in shares if way in args.ways]:
+                trial.held_out(way, shares[way])
             if "folds" in args.ways:
                 trial.folds(args.folds)
+    if args.out is not None:
+        lines = [json.loads(line) for line in args.out.read_text(encoding="utf-8").splitlines()]
+    print_table(lines, args.against)
 
 
 @dataclasses.dataclass
@@ -76,13 +88,14 @@ class Trial:
     text: str
     seed: int
     about: dict[str, Any]
+    lines: list[dict[str, Any]]
     out: Path | None
 
     def settings(self, *more: str) -> list[str]:
         return [f"seed={self.seed}", f"data.text={self.text}", "train.threads=1", *more]
 
-    def default(self) -> None:
-        """Train the default, then put the held-out texts back into its retrievers."""
+    def held_out(self, way: str, share: float) -> None:
+        """Train a model with texts held out, then put these back into its retrievers."""
         import umpteen
         from umpteen.config.loading import load_config
         from umpteen.predictor import Predictor
@@ -90,32 +103,26 @@ class Trial:
         with scratch_folder() as place:
             with Stopwatch() as training:
                 model = umpteen.train(
-                    self.data, out=place / "run", overrides=self.settings(), device="cpu",
+                    self.data, out=place / "run", device="cpu",
+                    overrides=self.settings(f"validation.share={share}"),
                     cache=place / "tokens",
                 )  # fmt: skip
-            self.judge(model, "default", training.cpu)
+            self.judge(model, way, training.cpu)
             settings = load_config(str(place / "run" / "config.json"))
             predictor = Predictor.load(place / "run", device="cpu", with_ensemble=False)
             fitted = model.ensemble
             with Stopwatch() as again:
                 predictor, stored = self.retrievers(place / "run", predictor, settings)
                 predictor.use_ensemble(self.with_weights(stored, fitted))
-            self.judge(predictor, "default back", training.cpu + again.cpu)
+            self.judge(predictor, f"{way} back", training.cpu + again.cpu)
 
     def folds(self, n: int) -> None:
         """Train a model of all texts and models of folds."""
         import umpteen
         from umpteen.config.loading import load_config
         from umpteen.predictor import Predictor
-        from umpteen.training.cross_validation import (
-            FOLDS,
-            _judge_of,
-            _known,
-            fold_settings,
-            run_fold,
-        )
+        from umpteen.training import cross_validation as folding
         from umpteen.training.ensemble_validation import collect, joined
-        from umpteen.training.lost_labels import lost_labels
 
         train = self.data["train"]
         whole = dataclasses.replace(self.data, splits={"train": train})
@@ -137,10 +144,10 @@ class Trial:
 
             def use(own: Any, of_fold: Any, judge: Any) -> None:
                 found = collect(own, of_fold, judge)
-                lost = lost_labels(self.data.label_counts, judge.label_counts)
                 every.append((found, judge.split))
-                known.append(_known(found, judge.split, lost))
-                if len(every) == 1:
+                counts = self.data.label_counts
+                known.append(folding._collect_known(own, of_fold, judge, counts=counts))
+                if len(every) == 1 and len(known[0][1]):
                     with Stopwatch() as side:
                         alone = known[0][0], dataclasses.replace(judge, split=known[0][1])
                         self.fold_alone(own, of_fold, alone, settings, place, started)
@@ -150,21 +157,23 @@ class Trial:
                 self.aside = 0.0
                 started = time.process_time()
                 with Stopwatch() as one:
-                    run_fold(
-                        whole, np.sort(order[fold::FOLDS]), fold_settings(settings),
+                    folding.run_fold(
+                        whole, np.sort(order[fold::folding.FOLDS]), folding.fold_settings(settings),
                         cache=place / "tokens", device="cpu", use=use,
                         fit_fold=lambda run, own, part: self.retrievers(
                             run.path, own, settings, part
                         ),
                     )  # fmt: skip
                 cost += one.cpu - self.aside
-                if fold + 1 not in (1, 2, FOLDS):
+                if fold + 1 not in (1, 2, folding.FOLDS):
                     continue
                 for way, parts in (
                     (f"folds {fold + 1}", every),
                     (f"folds {fold + 1} known", known),
                 ):
-                    judge = _judge_of(whole, [split for _, split in parts])
+                    if not any(len(split) for _, split in parts):
+                        continue
+                    judge = folding._judge_of(whole, [split for _, split in parts])
                     with Stopwatch() as fit:
                         model = self.fitted(joined([part for part, _ in parts]), judge, settings)
                     predictor.use_ensemble(self.with_weights(stored, model))
@@ -236,6 +245,7 @@ class Trial:
         }
         print(json.dumps(line), file=sys.stderr)
         texts = {name: np.asarray(report.per_query[name]).tolist() for name in report.per_query}
+        self.lines.append({**line, "texts": texts})
         if self.out is not None:
             with self.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**line, "texts": texts}) + "\n")
+                file.write(json.dumps(self.lines[-1]) + "\n")
