@@ -25,12 +25,18 @@ def by_claim(rows):
 
 
 def test_a_claim_that_is_true_in_every_order_holds():
-    found = by_claim(curves((11, 30, 30), (12, 25, 28)))
+    found = by_claim(curves((11, 30, 30), (12, 25, 28), (13, 23, 23)))
     assert found["never falls"]["verdict"] == "holds"
-    assert found["never falls"]["orders"] == "2 of 2"
+    assert found["never falls"]["orders"] == "3 of 3"
     assert found["not below kNN"]["least"] == 1
     assert found["not below kNN"]["at"] == "10 (0)"
     assert "not below LinearSVC" not in found
+
+
+def test_two_orders_decide_nothing():
+    up, down = curves((11, 30, 30), (12, 25, 28)), curves((11, 30, 20), (12, 25, 15))
+    assert by_claim(up)["never falls"]["verdict"] == "undecided"
+    assert by_claim(down)["never falls"]["verdict"] == "undecided"
 
 
 def test_a_fall_in_one_order_alone_is_undecided():

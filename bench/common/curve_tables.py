@@ -13,6 +13,8 @@ from bench.common.curve_peers import PEERS
 OWN = ("umpteen", "P@5", "votes alone")
 CHANCE = 0.05
 """Of the paired test that calls a mean a loss."""
+MIN_ORDERS = 3
+"""With fewer orders nothing is decided."""
 
 
 def by_order(rows: list[dict[str, Any]], data: str) -> dict[int, list[dict[str, Any]]]:
@@ -45,8 +47,8 @@ def verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return for each data set whether P@1 never falls, and stays above each peer.
 
     ``holds`` where it is so in every order; ``does not hold`` where the mean over orders falls, or
-    is below the peer, at some point by a paired test; ``undecided`` otherwise. A point is named
-    ``texts (texts that the run was trained on)``.
+    is below the peer, at some point by a paired test; ``undecided`` otherwise, and with fewer than
+    three orders. A point is named ``texts (texts that the run was trained on)``.
     """
     made = []
     for data in dict.fromkeys(row["data"] for row in rows):
@@ -84,13 +86,14 @@ def _verdict(differences: list[dict[str, float]]) -> dict[str, Any]:
     lost = []
     for place in places:
         values = np.array([own[place] for own in differences if place in own])
-        if len(values) > 1 and values.mean() < 0:
+        if len(values) >= MIN_ORDERS and values.mean() < 0:
             same = np.ptp(values) == 0
             if same or stats.ttest_1samp(values, 0.0).pvalue < CHANCE:
                 lost.append(place)
     least, where = min((value, place) for own in differences for place, value in own.items())
     n = len(differences)
-    word = "holds" if good == n else "does not hold" if lost else "undecided"
+    held = good == n >= MIN_ORDERS
+    word = "holds" if held else "does not hold" if lost else "undecided"
     return {"orders": f"{good} of {n}", "verdict": word, "least": least, "at": where}
 
 

@@ -12,7 +12,7 @@ Rows are of the train split by default, and are never among the corrections. Wit
 is measured: the JSON files of a folder become a table of means over orders, a table of verdicts and
 one plot for each data set, OUT/curve-DATA.svg. A verdict is ``holds`` where a claim is true in
 every order, ``does not hold`` where a mean over orders contradicts it by a paired test (p 0.05),
-and ``undecided`` otherwise.
+and ``undecided`` otherwise, and with fewer than three orders.
 """
 
 from __future__ import annotations
