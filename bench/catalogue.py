@@ -37,6 +37,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "packed",
         "label-table",
         "gandalf",
+        "label-texts",
         "tokens",
         "metrics",
         "synthetic",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 BENCH = ROOT / "bench"
 PAIRS = [(command, name) for command, names in catalogue.SUBJECTS.items() for name in names]
 NO_SUBJECT = {
-    "training": {"plain", "step_data", "gpu_table", "packed_pieces"},
+    "training": {"plain", "step_data", "gpu_table", "packed_pieces", "collection"},
     "search": {"vectors"},
     "objectives": {"rows"},
     "serving": {"processes", "service"},

@@ -45,7 +45,10 @@ GROUPS = {
     "refresh: gather": ("refresh",),
     "validation": ("validation",),
     "checkpoint": ("Writing a checkpoint",),
-    "ensemble": ("lexical", "examples", "example index", "candidates", "variants"),
+    "ensemble: examples": ("examples", "example index"),
+    "ensemble: lexical scorers": ("lexical",),
+    "ensemble: candidates": ("candidates",),
+    "ensemble: variants": ("variants",),
 }
 """Rows of the table, and the kinds of stages in them."""
 

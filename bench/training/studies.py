@@ -2,23 +2,24 @@
 
     python -m bench training studies FILE.toml[:TEXT,..] ... --out WORK --path NAME=PLACE ..
         [--light FILE.toml[:TEXT,..] ..] [--jobs 6] [--light-jobs 4] [--threads 2]
-        [--seconds 560] [--collect FOLDER] [--mps]
+        [--seconds 560] [--done bench/studies/done] [--collect FOLDER] [--mps]
+    python -m bench training studies --unpack FOLDER --out bench/studies/done
 
 Each FILE is a study of `umpteen study`; TEXT keeps the runs with this in their name. `@best` in the
 place of TEXT keeps the further seeds of the switch that is best on validation (micro-F1 of the
 ensemble) by its first seed; they wait for these. Runs start in the order of the files. `--light`
 runs (frugal encoders) have processes of their own, so that they fill the gaps of the others. A row
 is printed as a run ends. At the deadline all processes end; what is done stays in WORK,
-and the same command continues with the rest. With `--collect` every result is also a line of
-FOLDER/results.jsonl, and the values of its test queries are in FOLDER/per_query.zip. Runs share the
-GPU, so their seconds say nothing about their cost.
+and the same command continues with the rest. Runs whose results are kept in the folder `--done`
+are left out. With `--collect` every result and the values of its test texts are also written to
+FOLDER as the run ends, in few files; `--unpack` writes these where `umpteen study --draw` reads
+them. Runs share the GPU, so their seconds say nothing about their cost.
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
-import json
 import multiprocessing
 import os
 import shutil
@@ -26,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -36,6 +36,7 @@ from typing import Any
 from bench.common import options
 from bench.common.results import facts, print_facts
 from bench.common.tables import Table
+from bench.training.collection import Collection, unpack
 
 BEST = "@best"
 WAIT = -1
@@ -51,6 +52,8 @@ class Job:
     out: Path
     rivals: tuple[Any, ...] = ()
     """Runs of the first seed, of which that with the same switch must be the best."""
+    kept: Path | None = None
+    """Where earlier results of the study are."""
 
     def is_due(self) -> bool | None:
         """Whether the run is wanted; None while a rival has no result yet."""
@@ -58,8 +61,9 @@ class Job:
 
         found = {}
         for rival in self.rivals:
-            file = result_file(self.out, rival)
-            if not file.is_file():
+            files = [result_file(place, rival) for place in (self.out, self.kept) if place]
+            file = next((file for file in files if file.is_file()), None)
+            if file is None:
                 return None
             found[rival.switch.name] = read_json(file)["ensemble"]["micro-F1"]
         return not found or max(found, key=lambda name: found[name]) == self.run.switch.name
@@ -74,7 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--light-jobs", type=int, default=4, help="light runs beside them")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of each run")
     parser.add_argument("--seconds", type=float, default=560.0, help="the deadline")
-    parser.add_argument("--collect", type=Path, help="copy results here, as one file")
+    parser.add_argument("--done", type=Path, help="leave out runs with a result in FOLDER/STUDY")
+    parser.add_argument("--collect", type=Path, help="write results here too, in few files")
+    parser.add_argument("--unpack", type=Path, help="write collected results to --out; no runs")
     parser.add_argument("--mps", action="store_true", help="let processes share the GPU (MPS)")
     options.add_settings(parser)
     options.add_device(parser)
@@ -87,8 +93,14 @@ def result_file(out: Path, run: Any) -> Path:
     return outcomes.result_file(out, run)
 
 
-def jobs_of(files: list[str], places: dict[str, str], out: Path, settings: list[str]) -> list[Job]:
-    """The runs of some studies, in the order of the files."""
+def jobs_of(
+    files: list[str],
+    places: dict[str, str],
+    out: Path,
+    settings: list[str],
+    done: Path | None = None,
+) -> list[Job]:
+    """The runs of some studies, in the order of the files, each once."""
     import dataclasses
 
     from umpteen.study.definition import read_study
@@ -96,7 +108,8 @@ def jobs_of(files: list[str], places: dict[str, str], out: Path, settings: list[
     found = []
     for named in files:
         file, _, texts = named.partition(":")
-        study, folder = read_study(file, places), out / Path(file).stem
+        study, stem = read_study(file, places), Path(file).stem
+        folder, kept = out / stem, done and done / stem
         runs = [
             dataclasses.replace(run, settings=(*run.settings, *settings)) for run in study.runs()
         ]
@@ -105,12 +118,16 @@ def jobs_of(files: list[str], places: dict[str, str], out: Path, settings: list[
             rivals = tuple(run for run in own if run.seed == study.seeds[0])
             further = [run for run in own if run.seed != study.seeds[0]]
             further.sort(key=lambda run: run.seed)
-            found += [Job(study, run, folder, rivals) for run in further]
+            found += [Job(study, run, folder, rivals, kept) for run in further]
             continue
         for run in runs:
             if not texts or any(text in run.name for text in texts.split(",")):
-                found.append(Job(study, run, folder))
-    return found
+                found.append(Job(study, run, folder, kept=kept))
+    left: dict[tuple[Path, str], Job] = {}
+    for job in found:
+        if job.kept is None or not result_file(job.kept, job.run).is_file():
+            left.setdefault((job.out, job.run.name), job)
+    return list(left.values())
 
 
 class Crew:
@@ -151,13 +168,13 @@ class Crew:
         self._left.remove(ready[0])
         return ready[0]
 
-    def end(self) -> list[str]:
-        """End all processes; return the names of the runs that were under way."""
+    def end(self) -> list[Job]:
+        """End all processes; return the runs that were under way."""
         for process in self._processes.values():
             process.terminate()
         for process in self._processes.values():
             process.join()
-        return [self.jobs[n].run.name for n in self.at_work.values() if n is not None]
+        return [self.jobs[n] for n in self.at_work.values() if n is not None]
 
 
 def _work(parent: Connection, jobs: list[Job], device: str) -> None:
@@ -180,30 +197,10 @@ def _work(parent: Connection, jobs: list[Job], device: str) -> None:
         try:
             failed = run_each(job.study, job.out, numbered, len(jobs), device=device, loaded=loaded)
             said = "; ".join(failed)
+        except KeyboardInterrupt:  # the deadline; a checkpoint is written
+            return
         except Exception as error:  # one broken run must not end the others
             said = f"{type(error).__name__}: {error}"
-
-
-class Collection:
-    """Results in two files, written as they come."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def add(self, job: Job, result: dict[str, Any]) -> None:
-        from umpteen.study.outcomes import per_query_file
-
-        if self._folder is None:
-            return
-        line = {"study": job.out.name, "run": job.run.name, **result}
-        with (self._folder / "results.jsonl").open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(line) + "\n")
-        file = per_query_file(job.out, job.run)
-        if file.is_file():
-            with zipfile.ZipFile(self._folder / "per_query.zip", "a") as archive:
-                archive.write(file, f"{job.out.name}/{file.name}")
 
 
 def shared_gpu() -> str:
@@ -237,16 +234,30 @@ def ends(crews: list[Crew], deadline: float) -> Iterator[tuple[Job, str]]:
                 yield ended
 
 
-def main(args: argparse.Namespace) -> None:
+def collect(collection: Collection, job: Job) -> dict[str, Any] | None:
+    """Add the result of a run to a collection and return it; None where there is none."""
     from umpteen.files import read_json
+    from umpteen.study.outcomes import per_query_file
 
-    start = time.monotonic()
+    file = result_file(job.out, job.run)
+    if not file.is_file():
+        return None
+    result: dict[str, Any] = read_json(file)
+    collection.add(job.out.name, job.run.name, result, per_query_file(job.out, job.run))
+    return result
+
+
+def main(args: argparse.Namespace) -> None:
+    start, begun = time.monotonic(), time.time()
+    if args.unpack is not None:
+        print(f"{unpack(args.unpack, args.out)} runs in {args.out}")
+        return
     if args.mps:
         print(shared_gpu(), flush=True)
     print_facts(facts(args.device))
     places = dict(each.split("=", 1) for each in args.path)
     crews = [
-        Crew(jobs_of(files, places, args.out, args.settings), size, threads, args.device)
+        Crew(jobs_of(files, places, args.out, args.settings, args.done), size, threads, args.device)
         for files, size, threads in [
             (args.files, args.jobs, args.threads),
             (args.light, args.light_jobs, 1),
@@ -256,19 +267,23 @@ def main(args: argparse.Namespace) -> None:
     table = Table(["s", "run", "head", *COLUMNS, "epoch", "steps"])
     done = 0
     for job, failed in ends(crews, start + args.seconds):
-        now, file = f"{time.monotonic() - start:.0f}", result_file(job.out, job.run)
-        if failed or not file.is_file():
+        now, result = f"{time.monotonic() - start:.0f}", collect(collection, job)
+        if failed or result is None:
             print(f"{now} s: {job.run.name} failed: {failed[:300]}", flush=True)
             continue
-        result, done = read_json(file), done + 1
+        done += 1
         head = list(result["heads"])[-1]
         values = dict(result["heads"][head]["metrics"])
         if result.get("sets"):
             values["micro-F1"] = result["sets"]["auto"]["micro_f1"]
         shown = [values.get(name, "") for name in COLUMNS]
         table.add(now, job.run.name, head, *shown, result["best_epoch"], result["steps"])
-        collection.add(job, result)
-    for name in [each for crew in crews for each in crew.end()]:
-        print(f"not finished: {name}")
+    for job in [each for crew in crews for each in crew.end()]:
+        file = result_file(job.out, job.run)
+        if file.is_file() and file.stat().st_mtime >= begun:  # it ended with the deadline
+            collect(collection, job)
+            done += 1
+        else:
+            print(f"not finished: {job.run.name}")
     total = sum(len(crew.jobs) for crew in crews)
     print(f"{done} of {total} runs in {time.monotonic() - start:.0f} s", flush=True)

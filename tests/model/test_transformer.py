@@ -67,6 +67,10 @@ def test_an_unknown_pooling_and_an_unknown_place_are_errors(tiny_bert, tmp_path)
         load_network(str(tmp_path))
     with pytest.raises(ConfigError, match="no fast tokenizer"):
         load_tokenizer(str(tmp_path))
+    for load in (load_network, load_tokenizer):
+        for place in (str(tmp_path / "none"), "./none", "some/folder/none"):
+            with pytest.raises(ConfigError, match="no such folder"):
+                load(place)
 
 
 def test_a_forward_pass_asks_the_device_for_no_number(tiny_bert, texts):

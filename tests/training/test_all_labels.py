@@ -57,7 +57,8 @@ def test_all_labels_in_chunks_equal_one_pool_of_all_labels(
     targets, filters = train_split.filtered_targets(), np.array([[0, 3], [2, 5], [2, 6]])
     queries, labels = token_store(len(train_split), 2), token_store(targets.shape[1], 3)
     settings = [f"loss.dual={objective}", f"loss.classifier={objective}", "loss.bce=0.3"]
-    losses = build_losses(load_config("unidec", [*settings, "loss.dual_forward=0.7"]).loss)
+    settings += ["loss.dual_forward=0.7", "loss.classifier_reduction=pal"]
+    losses = build_losses(load_config("unidec", settings).loss)
     rows = np.array([0, 2, 5, 7, 11])
     pools = AllLabels(targets, filters)
     maker = BatchMaker(queries, labels, pools, seed=1, encode_labels="dual" in heads)
@@ -91,7 +92,8 @@ def test_label_vectors_updated_within_the_loss_learn_as_from_a_gradient(
     targets, filters = split.filtered_targets(), np.array([[0, 3], [2, 5], [2, 6]])
     queries, labels = token_store(len(split), 2), token_store(targets.shape[1], 3)
     settings = [f"loss.dual={objective}", f"loss.classifier={objective}", option]
-    losses = build_losses(load_config("unidec", [*settings, "loss.classifier_forward=1"]).loss)
+    settings += ["loss.classifier_forward=1", "loss.classifier_reduction=pal"]
+    losses = build_losses(load_config("unidec", settings).loss)
     maker = BatchMaker(queries, labels, AllLabels(targets, filters), seed=1, encode_labels=False)
     models, blocks = [], []
     for updating in (True, False):

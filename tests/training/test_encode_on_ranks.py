@@ -9,9 +9,10 @@ from rank_children import on_ranks
 
 from umpteen.compute.distributed.sharding import ONE_RANK
 from umpteen.data.tokens import TokenStore
-from umpteen.training.encode_on_ranks import TokenPart, encoded_on_ranks
+from umpteen.training.encode_on_ranks import TokenPart, encoded_on_ranks, vectors_for_first
 
 LENGTHS = [3, 1, 4, 1, 5, 9, 2]
+TEXTS = ["x" * n for n in LENGTHS]
 
 
 def store(n=7):
@@ -26,16 +27,28 @@ def sums(tokens):
     return torch.tensor([[float(part.sum()), float(len(part))] for part in parts])
 
 
+def lengths(texts):
+    """Stands for an encoder of texts."""
+    return torch.tensor([[float(len(text))] for text in texts])
+
+
 def in_shares(ranks, folder):
     """What a rank does: encode seven texts, then one; note what came of it and what it encoded."""
     encoded = []
+
+    def encode_texts(texts):
+        encoded.append(len(texts))
+        return lengths(texts)
 
     def encode(tokens):
         encoded.append(len(tokens))
         return sums(tokens)
 
     found = [encoded_on_ranks(encode, store(n), ranks).tolist() for n in (7, 1)]
-    (folder / f"{ranks.rank}.json").write_text(json.dumps({"found": found, "encoded": encoded}))
+    for_first = [vectors_for_first(encode_texts, TEXTS[:n], ranks) for n in (7, 1)]
+    noted = {"found": found, "encoded": encoded}
+    noted["for first"] = [each.tolist() for each in for_first]
+    (folder / f"{ranks.rank}.json").write_text(json.dumps(noted))
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -47,6 +60,11 @@ def test_shares_come_to_the_whole(world, tmp_path):
     assert sum(each["encoded"][0] for each in noted) == 7
     assert max(each["encoded"][0] for each in noted) < 7
     assert all(each["encoded"][1] == 1 for each in noted)  # fewer texts than ranks
+    assert noted[0]["for first"] == [lengths(TEXTS[:n]).tolist() for n in (7, 1)]
+    assert all(each["for first"] == [[], []] for each in noted[1:])
+    assert sum(each["encoded"][2] for each in noted) == 7
+    assert max(each["encoded"][2] for each in noted) < 7
+    assert [len(each["encoded"]) for each in noted] == [4] + [3] * (world - 1)
 
 
 def test_one_rank_encodes_the_store_itself():

@@ -162,6 +162,20 @@ def test_a_sampled_refresh_stands_for_the_whole_one(label_sample, monkeypatch):
     assert found.seconds > found.label_seconds > 0
 
 
+def test_time_that_other_work_takes_is_not_scaled_up(monkeypatch):
+    """Of several refreshes of the sample, the shortest time of a stage counts."""
+    mining, clusters = iter((9.0, 1.0, 5.0)), iter((2.0, 7.0, 7.0))
+
+    class Scripted(StageLog):
+        def __init__(self):
+            super().__init__(clock=lambda: 0.0)
+            self.seconds = {"mining": next(mining), "clusters": next(clusters)}
+
+    monkeypatch.setattr(refresh_cost, "StageLog", Scripted)
+    found = refresh_cost.sampled_refresh(make_refresher(), make_model(), n_queries=N)
+    assert found.seconds == pytest.approx(1.0 + 2.0)
+
+
 def test_no_negatives_are_mined_when_none_are_kept():
     assert make_refresher(negatives_kept=0)(make_model(), 0).negatives.shape == (N, 0)
 

@@ -22,6 +22,7 @@ from small_runs import fit as fit_alone
 
 from umpteen.compute.distributed.sharding import Ranks, start_ranks
 from umpteen.config.loading import load_config
+from umpteen.config.settings import from_mapping
 from umpteen.data.formats import load_dataset
 from umpteen.data.labels import LabelSet
 from umpteen.errors import ConfigError, RunError, TrainingStopped
@@ -30,6 +31,7 @@ from umpteen.predictor import Predictor
 from umpteen.run_folder import RunFolder
 from umpteen.training import refresh
 from umpteen.training.checkpoint_shards import ShardFiles
+from umpteen.training.fit_ensemble import fit_ensemble_of_run
 from umpteen.training.reporters import Silent
 from umpteen.training.resolve import resolve_open_settings
 from umpteen.training.run import train
@@ -81,6 +83,7 @@ CASES = {
     "pool, texts in chunks": ("data.max_tokens=4", "data.chunks=3"),
     "pool, both heads": (
         "loss.bce=0.3",
+        "loss.classifier_reduction=pal",
         "pool.extra_positives=2",
         "model.learn_temperatures=true",
         "model.share_temperature=true",
@@ -138,6 +141,15 @@ DAMAGED = "damaged"
 CONTINUED, CONTINUED_CASE = "from another run", "all labels, both heads"
 
 
+WITH_ENSEMBLE = f"{TRANSFORMER}, ensemble"
+ENSEMBLE = (
+    *CASES[TRANSFORMER],
+    "ensemble.enabled=auto",
+    "ensemble.min_queries=5",
+    "validation.share=0.4",
+)
+
+
 class InterruptAt(Silent):
     """Ctrl-C for this process alone, as a step is reported."""
 
@@ -171,6 +183,28 @@ def whole(ranks, folder):
         *CASES[CONTINUED_CASE],
         from_run=folder / "before",
     )
+    ensemble_of_a_run(ranks, folder)
+    predictor = fit(ranks, folder, f"{WITH_ENSEMBLE}-{ranks.world}", *ENSEMBLE)
+    assert predictor.heads[-1] == "ensemble"
+
+
+def ensemble_of_a_run(ranks, folder):
+    """The ensemble of the same run, fitted again on every number of ranks."""
+    torch.set_default_dtype(torch.float32)
+    run = RunFolder(folder / f"tiny-{ranks.world}")
+    settings = from_mapping(run.read_settings(), source="test")
+    encoded, vectors = [], Predictor.vectors
+
+    def counted(self, texts):
+        encoded.append(len(texts))
+        return vectors(self, texts)
+
+    Predictor.vectors = counted
+    given = load_dataset(folder / "data"), settings
+    found = fit_ensemble_of_run(run, *given, device="cpu", log=print, again=True, ranks=ranks)
+    Predictor.vectors = vectors
+    assert (found is None) == (not ranks.first)
+    (folder / f"encoded-{ranks.world}-{ranks.rank}.json").write_text(json.dumps(encoded))
 
 
 def stopped(ranks, folder):
@@ -274,6 +308,8 @@ def runs(tiny_data, tiny_data_folder, tiny_bert, tiny_run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("on-ranks")
     shutil.copytree(tiny_data_folder, folder / "data")
     shutil.copytree(tiny_bert, folder / "bert")
+    for world in (1, 2, 3):
+        shutil.copytree(tiny_run, folder / f"tiny-{world}")
     (folder / "tiny").symlink_to(tiny_run)
     settings = json.loads((folder / "bert" / "config.json").read_text())
     settings.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -357,6 +393,26 @@ def test_any_number_of_ranks_comes_to_what_one_comes_to(case, world, runs):
 @pytest.mark.parametrize("case", FORCED)
 def test_one_rank_that_exchanges_with_itself_comes_to_the_same(case, runs):
     assert_same_run(runs / f"{case}-forced", runs / f"{case}-1")
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_ensemble_is_that_of_one_rank(world, runs):
+    """Examples and validation texts are encoded in shares."""
+    found, alone = (
+        {
+            str(file.relative_to(runs / f"tiny-{n}")): file.read_bytes()
+            for file in sorted((runs / f"tiny-{n}" / "ensemble").rglob("*"))
+            if file.is_file()
+        }
+        for n in (world, 1)
+    )
+    assert len(alone) > 5
+    assert found == alone
+    encoded = [
+        json.loads((runs / f"encoded-{world}-{rank}.json").read_text()) for rank in range(world)
+    ]
+    assert [sum(texts) for texts in zip(*encoded, strict=True)] == [36, 24]
+    assert max(max(each) for each in encoded) <= 36 // world
 
 
 @pytest.mark.parametrize("world", [2, 3])

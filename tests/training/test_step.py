@@ -79,11 +79,15 @@ def make_model(heads=("dual", "classifier"), dtype=torch.float64):
     return model.eval()
 
 
-def make_losses(dual=DecoupledSoftmax, classifier=DecoupledSoftmax, mean=True, **weights):
+def make_losses(
+    dual=DecoupledSoftmax, classifier=DecoupledSoftmax, mean=True, mean_c=None, **weights
+):
+    own = mean if mean_c is None else mean_c
     return Losses(
         dual=dual(),
         classifier=classifier(),
         reduction=mean_of_positives if mean else sum_of_positives,
+        classifier_reduction=mean_of_positives if own else sum_of_positives,
         bce_objective=BinaryCrossEntropy(),
         bce_reduction=sum_of_positives,
         **weights,
@@ -144,7 +148,7 @@ def both_ways(kind, mean, forward, scores, targets, filtered):
     return forward * there + (1 - forward) * back
 
 
-def dense_loss(model, world, *, dual, classifier, mean, share, forward_d, forward_c, bce):
+def dense_loss(model, world, *, dual, classifier, mean, mean_c, share, forward_d, forward_c, bce):
     batch = world["batch"]
     rows, pool, n_text = batch.queries, batch.pool.labels, batch.pool.n_text
     targets, filtered = world["targets"][rows][:, pool], world["filtered"][rows][:, pool]
@@ -158,7 +162,8 @@ def dense_loss(model, world, *, dual, classifier, mean, share, forward_d, forwar
     if "classifier" in model.heads:
         queries = torch.stack([classifier_vector(model, x) for x in h])
         scores = queries @ model.label_vectors[pool].T / TAU_C
-        loss_c = both_ways(classifier, mean, forward_c, scores, targets, filtered)
+        own = mean if mean_c is None else mean_c
+        loss_c = both_ways(classifier, own, forward_c, scores, targets, filtered)
         loss_c = loss_c + bce * one_way(BinaryCrossEntropy, False, scores, targets, filtered)
     if len(model.heads) == 1:
         return loss_d + loss_c
@@ -180,6 +185,8 @@ CASES = [
     {"dual": Softmax, "share": 0.3},
     {"classifier": Softmax, "mean": False, "forward_d": 0.8},
     {"dual": BinaryCrossEntropy, "classifier": BinaryCrossEntropy, "forward_c": 0.25},
+    {"classifier": BinaryCrossEntropy, "mean_c": False, "forward_c": 1.0},
+    {"classifier": Softmax, "mean": False, "mean_c": True},
     {"bce": 0.4, "forward_c": 0.7},
     {"forward_d": 1.0, "forward_c": 0.0},
 ]
@@ -187,6 +194,7 @@ PLAIN = {
     "dual": DecoupledSoftmax,
     "classifier": DecoupledSoftmax,
     "mean": True,
+    "mean_c": None,
     "share": 0.5,
     "forward_d": 0.5,
     "forward_c": 0.5,
@@ -203,6 +211,7 @@ def test_loss_and_gradients_equal_the_dense_formulas(world, case, heads):
         case["dual"],
         case["classifier"],
         case["mean"],
+        case["mean_c"],
         dual_share=case["share"],
         dual_forward=case["forward_d"],
         classifier_forward=case["forward_c"],

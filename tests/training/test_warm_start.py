@@ -426,7 +426,8 @@ def test_a_run_without_origin_is_not_resumed_from_another(tiny_data, before, tmp
 def test_known_vectors_survive_the_start_of_a_second_stage(tiny_data, today, tmp_path):
     stages = (
         "train.epochs=1", "loss.dual_share=1.0", "batches.refresh_epochs=1",
-        "stage2.train={frozen = true, epochs = 1, lr_labels = 0.0, weight_decay = 0.0}",
+        "stage2.train={frozen = true, epochs = 1, weight_decay = 0.0}",
+        "stage2.train.lr_heads=0.0", "stage2.train.lr_labels=0.0",
         "stage2.loss={dual_share = 0.0, classifier_forward = 1.0}",
         "stage2.model={label_init = 'text'}",
     )  # fmt: skip

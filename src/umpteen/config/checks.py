@@ -235,7 +235,7 @@ def _rerank(c: Any) -> Iterable[Problem]:
         yield "rerank.kind", kind, "none unless ensemble.enabled is auto"
     needs_one = kind in ("late-interaction", "cross-encoder")
     if needs_one and c.pair_encoder is None:
-        rule = f"a transformer's folder or hub name for rerank.kind {kind}"
+        rule = f"a transformer's folder or hub name for rerank.kind {kind} (or name --encoder)"
         yield "rerank.encoder", c.rerank.encoder, rule
     if c.rerank.encoder and not needs_one:
         rule = "empty unless rerank.kind is late-interaction or cross-encoder"

@@ -129,6 +129,9 @@ class LossConfig:
     reduction_options: dict[str, Any] = field(default_factory=dict)
     """Options of a reduction that draws: ``k`` of ``k-sample``, and ``competing = true`` to keep
     the positives that were not drawn in the denominator of ``softmax``."""
+    classifier_reduction: str = ""
+    """Another reduction for the classifier, such as ``pal`` for ``bce``, whose positives weigh as
+    much as its negatives then; empty for ``reduction``."""
     dual_share: float = 0.5
     """lambda: weight of the dual head's loss; the classifier's is the rest."""
     dual_forward: float = 0.5

@@ -30,6 +30,7 @@ def load_network(name: str, *, saved: bool = False) -> nn.Module:
     Raises:
         ConfigError: If it cannot be had.
     """
+    _require_folder(name)
     transformers = require("transformers", extra="transformers")
     # Always given: the library asks on standard input where it is not.
     options: dict[str, Any] = {"trust_remote_code": trusts_code()}
@@ -54,6 +55,15 @@ def load_network(name: str, *, saved: bool = False) -> nn.Module:
     if hasattr(network.config, "use_cache"):
         network.config.use_cache = False  # texts are read once
     return network
+
+
+def _require_folder(name: str) -> None:
+    """Raise if the name is a path and no folder; the library takes it for a wrong hub name."""
+    is_path = name.startswith(("/", ".", "~")) or name.count("/") > 1
+    if is_path and not Path(name).is_dir():
+        raise ConfigError(
+            f"encoder {name!r}: no such folder; give a Hugging Face folder or a hub name"
+        )
 
 
 def _refuse_kernels(config: Any, name: str) -> None:
@@ -98,6 +108,7 @@ def load_tokenizer(name: str, *, prompt: str = "", lower_case: bool = False) -> 
         except Exception as error:  # the library raises nothing narrower
             raise ConfigError(f"{file} is damaged: {first_line(error)}") from error
         return _with_prompt(read, prompt, lower_case)
+    _require_folder(name)
     transformers = require("transformers", extra="transformers")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(

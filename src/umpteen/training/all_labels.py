@@ -132,7 +132,7 @@ class AllLabelLoss:
         if self.label_updates is not None and self._one_gradient(model):
             return streamed_update(
                 losses.classifier,
-                losses.reduction,
+                losses.classifier_reduction,
                 queries,
                 model.label_vectors,
                 batch.pool.positives,
@@ -143,7 +143,7 @@ class AllLabelLoss:
             )
         vectors = model.label_dropout(model.label_vectors)
         stream = self._stream(batch.pool, queries, vectors, scale)
-        loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
+        loss = stream(losses.classifier, losses.classifier_reduction, losses.classifier_forward)
         if losses.bce:
             loss = loss + losses.bce * stream(losses.bce_objective, losses.bce_reduction, 1.0)
         return weight * loss

@@ -6,8 +6,9 @@ import dataclasses
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,47 +70,59 @@ def cross_validate(
         Candidates and the texts they belong to; None with fewer than ``MIN_TEXTS`` labelled texts,
         or no time.
     """
-    train = dataset["train"]
-    labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
-    if len(labelled) < MIN_TEXTS:
+    folds = _divided(dataset["train"], settings)
+    if not folds:
         return None
-    order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
-    most = settings.ensemble.folds
-    plan = _FoldPlan(limit, -(-len(labelled) // FOLDS), fold_seconds, most)
+    plan = _FoldPlan(limit, len(folds[0]), fold_seconds, most := len(folds))
     if not plan.allows(0):
         log(f"Cross-validation left out: {plan.none()}; the ensemble has prior weights")
         return None
-    n = sum(len(order[fold::FOLDS]) for fold in range(most))
+    n = sum(map(len, folds))
     log(f"Cross-validating the ensemble on {n:,} texts in up to {most} of {FOLDS} folds")
-    place: dict[str, Any] = {"cache": cache, "device": device, "fit_fold": fit_fold}
-    parts: list[Collected] = []
-    splits: list[Split] = []
-
-    def use(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> tuple[Collected, Split]:
-        found = collect(predictor, stored, judge)
-        return _known(found, judge.split, lost_labels(dataset.label_counts, judge.label_counts))
-
-    for fold in range(most):
+    parts, splits = list[Collected](), list[Split]()
+    for fold, own in enumerate(folds):
         if not plan.allows(fold):
             log(f"No time for more than {fold} of {most} folds: {plan.left_out()}")
             break
-        own, started = np.sort(order[fold::FOLDS]), time.monotonic()
-        part, texts = run_fold(dataset, own, fold_settings(settings), use=use, **place)
-        parts.append(part)
-        splits.append(texts)
+        started = time.monotonic()
+        part, texts = run_fold(
+            dataset, own, fold_settings(settings), cache=cache, device=device, fit_fold=fit_fold,
+            use=partial(_collect_known, counts=dataset.label_counts),
+        )  # fmt: skip
+        parts, splits = [*parts, part], [*splits, texts]
         plan.add(time.monotonic() - started)
         if limit.strict and not fold and len(texts):
             plan.fit = time_fit(part, _judge_of(dataset, splits))
     else:
         limit.left_out.append(f"all {most} folds of the ensemble")
-    if not any(len(texts) for texts in splits):
-        log("No two texts share a label: nothing to cross-validate on")
-        return None
-    return joined(parts), _judge_of(dataset, splits)
+    if any(len(texts) for texts in splits):
+        return joined(parts), _judge_of(dataset, splits)
+    log("No two texts share a label: nothing to cross-validate on")
+    return None
 
 
-def _known(found: Collected, texts: Split, lost: NDArray[np.bool_]) -> tuple[Collected, Split]:
-    """Return what was collected of a fold, and its texts, without lost labels."""
+def _divided(train: Split, settings: RunConfig) -> list[NDArray[np.int64]]:
+    """Divide labelled texts at random; return the folds that are used, none of too few texts."""
+    labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
+    if len(labelled) < MIN_TEXTS:
+        return []
+    order = np.random.default_rng([settings.seed, 0xF01D]).permutation(labelled)
+    return [np.sort(order[fold::FOLDS]) for fold in range(settings.ensemble.folds)]
+
+
+def _collect_known(
+    predictor: Predictor, stored: StoredEnsemble, judge: Judge, *, counts: NDArray[np.int64]
+) -> tuple[Collected, Split]:
+    """Return the candidates of a fold and its texts, without lost labels.
+
+    Args:
+        predictor: The model of the fold.
+        stored: Its ensemble.
+        judge: Has the texts.
+        counts: (L,) training texts of each label, those of the fold included.
+    """
+    found, texts = collect(predictor, stored, judge), judge.split
+    lost = lost_labels(counts, judge.label_counts)
     part = known_part(texts, found.candidates, found.text_scores, lost)
     plain = TopK(found.plain.rows[part.rows], found.plain.scores[part.rows])
     made = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Encode many texts on all ranks: each its even share, and all get all vectors."""
+"""Encode many texts on all ranks, each its even share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from umpteen.compute.distributed.sharding import Ranks
@@ -52,3 +53,21 @@ def encoded_on_ranks(encode: Callable[[Any], Tensor], tokens: Tokens, ranks: Ran
     bounds = ranks.bounds(len(tokens))
     own = ranks.part(bounds)
     return ranks.concatenate(encode(TokenPart(tokens, own.start, own.stop)), bounds)
+
+
+def vectors_for_first(
+    encode: Callable[[list[str]], Tensor], texts: list[str], ranks: Ranks
+) -> Tensor:
+    """Encode texts on all ranks for the first one; all must call it.
+
+    Returns:
+        (N, D) on the first rank, in the order of the texts and where ``encode`` has its vectors;
+        nothing, (0,), on the others.
+    """
+    if not ranks.exchanges or len(texts) < ranks.world:
+        return encode(texts) if ranks.first else torch.empty(0)
+    bounds = ranks.bounds(len(texts))
+    own = ranks.part(bounds)
+    found = encode(texts[own.start : own.stop])
+    whole = ranks.rows_to_first(found, bounds)
+    return torch.empty(0) if whole is None else whole.to(found.device)

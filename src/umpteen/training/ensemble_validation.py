@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -104,15 +104,22 @@ def judge_of(dataset: Dataset, propensity: Propensity) -> Judge | None:
     return judge if judge.truth.nnz else None
 
 
-def collect(predictor: Predictor, stored: StoredEnsemble, judge: Judge) -> Collected:
+def collect(
+    predictor: Predictor,
+    stored: StoredEnsemble,
+    judge: Judge,
+    encode: Callable[[list[str]], torch.Tensor] | None = None,
+) -> Collected:
     """Retrieve and score the candidates of validation texts.
+
+    ``encode`` encodes in place of the predictor.
 
     Returns:
         The candidates; voting settings are those whose votes alone have the best nDCG@5.
     """
     texts = list(judge.split.texts(predictor.text_config.text))
     snapshot = predictor.snapshot()
-    queries = Queries(texts, predictor.vectors(texts))
+    queries = Queries(texts, (encode or predictor.vectors)(texts))
     model = _with_knn(stored, queries, judge, snapshot)
     retrievers = with_knn_configs(stored.retrievers, model)
     names = tuple(retrievers)

@@ -117,14 +117,17 @@ def build_model(config: RunConfig, encoder: nn.Module, n_labels: int) -> Model:
 
 def build_losses(config: LossConfig) -> Losses:
     """Return the objectives and their weights."""
+    reduction = with_options(
+        resolve(REDUCTIONS, config.reduction, kind="reduction"), config.reduction_options
+    )
+    own = config.classifier_reduction
     return Losses(
         dual=_objective(config.dual, config.dual_options, "loss.dual_options"),
         classifier=_objective(
             config.classifier, config.classifier_options, "loss.classifier_options"
         ),
-        reduction=with_options(
-            resolve(REDUCTIONS, config.reduction, kind="reduction"), config.reduction_options
-        ),
+        reduction=reduction,
+        classifier_reduction=resolve(REDUCTIONS, own, kind="reduction") if own else reduction,
         bce_objective=resolve(OBJECTIVES, "bce", kind="objective")(mean=config.bce_mean),
         bce_reduction=resolve(REDUCTIONS, "pal", kind="reduction"),
         dual_share=config.dual_share,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from umpteen.compute.distributed.sharding import ONE_RANK, Ranks
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset, Propensity
 from umpteen.errors import RunError
@@ -24,11 +25,14 @@ from umpteen.ranking.variant_fitting import ValidationCandidates, fit_variant, p
 from umpteen.ranking.variants import VARIANT_METRICS, Variant, choose_variant, scorer_combinations
 from umpteen.run_folder import RunFolder
 from umpteen.training.cross_validation import FOLDS, FitFold, cross_validate
+from umpteen.training.encode_on_ranks import vectors_for_first
 from umpteen.training.ensemble_validation import Collected, Judge, collect, judge_of
 from umpteen.training.fit_retrievers import (
+    Encode,
     as_first_trained,
     carried_weights,
     names_from_start,
+    texts_of_examples,
     with_retrievers,
 )
 from umpteen.training.fit_time import (
@@ -60,6 +64,7 @@ def fit_ensemble_of_run(
     cache: Path | None = None,
     limit: FitTime | None = None,
     training_seconds: float = 0.0,
+    ranks: Ranks = ONE_RANK,
 ) -> EnsembleModel | None:
     """Fit the ensemble of a run, write it into its folder, return it; None where nothing is due.
 
@@ -73,52 +78,70 @@ def fit_ensemble_of_run(
         cache: Where token stores are kept; by default the user's cache folder.
         limit: When it must be done; ``ensemble.seconds`` from now if None, and then not strict.
         training_seconds: How long the run's own model took to train.
+        ranks: All must call it. Each encodes its share, the first fits; the others return None.
     """
-    if not again and (settings.ensemble.enabled == "off" or _fitted(folder)):
+    if not ranks.json_from_first(_is_due(folder, settings, again=again)):
         return None
     started, log = time.monotonic(), as_stage_log(log)
-    dataset = training_splits(with_configured_propensity(data, settings), settings)
     with log.stage("Loading the model", announced=False):
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+    dataset, judge = _splits(data, settings, predictor.propensity or data.propensity)
     limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
-    judge = _judge_of(dataset, predictor.propensity or data.propensity, settings)
-    fold = FOLD_SHARE * training_seconds, -(-len(dataset["train"]) // FOLDS)
-    own_time = limit.part(_learning_share(limit, judge, fold))
-    names = names_from_start(folder, predictor)
-    held_out = None if judge is None else judge.split
+    encode = partial(vectors_for_first, predictor.vectors, ranks=ranks)
+    if not ranks.first:
+        _encode_share(encode, predictor, dataset, judge, settings, limit)
+        return None
+    own_time = limit.part(_learning_share(limit, judge, training_seconds, len(dataset["train"])))
+    names, held_out = names_from_start(folder, predictor), None if judge is None else judge.split
     predictor, stored = with_retrievers(
-        folder, predictor, dataset, settings, own_time, log, names, held_out
+        folder, predictor, dataset, settings, own_time, log, names, held_out, encode
     )
     found, took = None, time.monotonic() - started
     if not limit.allows(1.0):
         log("No time to fit weights: the ensemble has prior weights")
     elif judge is not None:
-        found = _collect_in_time(predictor, stored, judge, settings, limit, log)
+        found = _collect_in_time(predictor, stored, judge, settings, limit, log, encode)
     elif (carried := carried_weights(folder, stored)) is not None:
         stored = replace(stored, model=carried)  # folds would be trained from nothing
     else:
         found = cross_validate(
             replace(dataset, splits={"train": dataset["train"]}),
             as_first_trained(folder, settings),
-            cache=cache or default_cache(),
-            device=device,
-            limit=limit,
+            cache=cache or default_cache(), device=device, limit=limit,
             fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
             fit_fold=_fold_fitter(settings, own_time.until - started, limit.strict, names),
-            time_fit=partial(_fit_seconds, settings=settings),
-            log=log,
-        )
-    stored = _with_weights(stored, found, settings, limit, log)
-    save_ensemble(folder.ensemble, stored)
-    _report(stored.model, folder, time.monotonic() - started, log)
-    return stored.model
+            time_fit=partial(_fit_seconds, settings=settings), log=log,
+        )  # fmt: skip
+    return _saved(folder, _with_weights(stored, found, settings, limit, log), started, log)
 
 
-def _judge_of(dataset: Dataset, propensity: Propensity, settings: RunConfig) -> Judge | None:
-    """Return the validation split as a judge; None where it has too few labelled texts."""
+def _splits(
+    data: Dataset, settings: RunConfig, propensity: Propensity
+) -> tuple[Dataset, Judge | None]:
+    """Return the splits of training, and the validation split as a judge.
+
+    The judge is None where too few texts have labels.
+    """
+    dataset = training_splits(with_configured_propensity(data, settings), settings)
     judge = judge_of(dataset, propensity)
     n = 0 if judge is None else int(np.count_nonzero(np.diff(judge.truth.indptr)))
-    return judge if n >= settings.ensemble.min_queries else None
+    return dataset, judge if n >= settings.ensemble.min_queries else None
+
+
+def _encode_share(
+    encode: Encode,
+    predictor: Predictor,
+    dataset: Dataset,
+    judge: Judge | None,
+    settings: RunConfig,
+    limit: FitTime,
+) -> None:
+    """Encode this rank's share of what the first rank encodes, in the same order."""
+    if settings.examples.kept != "none":
+        _, texts, kept = texts_of_examples(predictor, dataset, settings, limit, QUIET)
+        encode([texts[row] for row in kept.tolist()])
+    if judge is not None:
+        encode(list(judge.split.texts(predictor.text_config.text)))
 
 
 def _fold_fitter(
@@ -198,10 +221,12 @@ def fit_variants(
     )
 
 
-def _learning_share(limit: FitTime, judge: Judge | None, fold: tuple[float, int]) -> float:
+def _learning_share(
+    limit: FitTime, judge: Judge | None, training_seconds: float, n_train: int
+) -> float:
     """Return the share of the time for retrievers; the judge is None in a cross-validation."""
     if judge is None:
-        return share_before_folds(limit, *fold)
+        return share_before_folds(limit, FOLD_SHARE * training_seconds, -(-n_train // FOLDS))
     if not limit.strict:
         return LEARNING_SHARE
     return max(
@@ -216,6 +241,7 @@ def _collect_in_time(
     settings: RunConfig,
     limit: FitTime,
     log: StageLog,
+    encode: Encode,
 ) -> tuple[Collected, Judge]:
     """Collect the candidates of validation texts, of as many as can be fitted in time."""
     if limit.strict and len(judge.split) > MIN_FITTED:
@@ -234,7 +260,7 @@ def _collect_in_time(
             judge = judge.first(fitting)
     what = f"Searching labels of {len(judge.split):,} validation texts"
     with log.stage(what, kind="candidates", announced=False):
-        return collect(predictor, stored, judge), judge
+        return collect(predictor, stored, judge, encode), judge
 
 
 def _fit_seconds(found: Collected, judge: Judge, *, settings: RunConfig) -> float:
@@ -243,6 +269,13 @@ def _fit_seconds(found: Collected, judge: Judge, *, settings: RunConfig) -> floa
     started = time.monotonic()
     fit_variants(found, judge, settings=settings, seconds=0.0, log=QUIET)
     return (time.monotonic() - started) / max(1, len(judge.split))
+
+
+def _saved(folder: RunFolder, stored: StoredEnsemble, started: float, log: Log) -> EnsembleModel:
+    """Write the ensemble into the run folder, report it, return its model."""
+    save_ensemble(folder.ensemble, stored)
+    _report(stored.model, folder, time.monotonic() - started, log)
+    return stored.model
 
 
 def _report(model: EnsembleModel, folder: RunFolder, seconds: float, log: Log) -> None:
@@ -268,9 +301,11 @@ def _in_words(values: dict[str, float]) -> str:
     return ", ".join(f"{name} {values[name]:.2f}" for name in VARIANT_METRICS)
 
 
-def _fitted(folder: RunFolder) -> bool:
+def _is_due(folder: RunFolder, settings: RunConfig, *, again: bool) -> bool:
+    if again or settings.ensemble.enabled == "off":
+        return again
     file = folder.ensemble / "ensemble.json"
     if not file.is_file():
-        return False
+        return True
     value = read_json(file, error=RunError)
-    return isinstance(value, dict) and value.get("model") == folder.model("best").name
+    return not isinstance(value, dict) or value.get("model") != folder.model("best").name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +35,9 @@ from umpteen.training.stage_log import StageLog, as_stage_log
 from umpteen.training.warm_settings import GROWN
 from umpteen.training.warm_start import WarmStart
 from umpteen.types import Log, TopK
+
+Encode = Callable[[list[str]], torch.Tensor]
+"""From texts to search vectors, as ``Predictor.vectors``."""
 
 READING_SHARE = 0.4
 """Of the time for retrievers, for reading texts."""
@@ -84,21 +88,20 @@ def with_retrievers(
     log: Log,
     names: Retriever | None = None,
     held_out: Split | None = None,
+    encode: Encode | None = None,
 ) -> tuple[Predictor, StoredEnsemble]:
     """Store the training texts, fit the retrievers and combine them with prior weights.
 
     Examples are encoded and indexed first: that cannot be cut short, and fits can. On ``held_out``,
-    texts that are not in the train split, retrievers choose how they learn.
+    texts that are not in the train split, retrievers choose how they learn. ``encode`` encodes in
+    place of the predictor.
     """
-    log = as_stage_log(log)
-    train = _used_texts(predictor, dataset["train"], settings, limit, log)
-    texts = list(train.texts(predictor.text_config.text))
-    kept, vectors, index = np.arange(0), None, None
+    log, encode = as_stage_log(log), encode or predictor.vectors
+    train, texts, kept = texts_of_examples(predictor, dataset, settings, limit, log)
+    chosen, vectors, index = [texts[row] for row in kept.tolist()], None, None
     if settings.examples.kept != "none":
-        kept = _kept_examples(len(texts), settings)
-        chosen = [texts[row] for row in kept.tolist()]
         with log.stage(f"Storing {len(chosen):,} training texts as examples", kind="examples"):
-            vectors = predictor.vectors(chosen).cpu().numpy()
+            vectors = encode(chosen).cpu().numpy()
         what = f"Indexing {len(chosen):,} examples"
         with log.stage(what, kind="example index", announced=False):
             index = index_examples(_comparable(predictor, vectors))
@@ -122,6 +125,19 @@ def with_retrievers(
         stored = replace(stored, model=replace(model, similarity_floor=floor))
         predictor.use_ensemble(stored)
     return predictor, stored
+
+
+def texts_of_examples(
+    predictor: Predictor, dataset: Dataset, settings: RunConfig, limit: FitTime, log: StageLog
+) -> tuple[Split, list[str], NDArray[np.int64]]:
+    """Return the texts that retrievers learn from, as a split and as text, and the examples' rows.
+
+    The same on every rank where the limit is not strict.
+    """
+    train = _used_texts(predictor, dataset["train"], settings, limit, log)
+    texts = list(train.texts(predictor.text_config.text))
+    no_examples = settings.examples.kept == "none"
+    return train, texts, np.arange(0) if no_examples else _kept_examples(len(texts), settings)
 
 
 def fit_retrievers(

@@ -90,7 +90,7 @@ class PoolLossOnRanks:
         vectors = model.label_rows(to_device(own, queries.device))
         stream = _stream(queries, vectors, positives, ignored, model.scale("classifier"), shards)
         losses = self.losses
-        loss = stream(losses.classifier, losses.reduction, losses.classifier_forward)
+        loss = stream(losses.classifier, losses.classifier_reduction, losses.classifier_forward)
         if losses.bce:
             loss = loss + losses.bce * stream(losses.bce_objective, losses.bce_reduction, 1.0)
         return loss

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,7 @@ def out_of_fold(
     Returns:
         Examples, and the texts that they number.
     """
-    train, variant = dataset["train"], model.variants[0]
+    train = dataset["train"]
     labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
     order = np.random.default_rng([settings.seed, 0x4E4]).permutation(labelled)
     parts, texts, rows = list[RerankExamples](), list[str](), list[NDArray[np.int64]]()
@@ -161,35 +162,44 @@ def out_of_fold(
     whole = replace(dataset, splits={"train": train})
     for fold in range(folds):
         own_rows = np.sort(order[fold::FOLDS])
-        about = f"fold {fold + 1} of {folds}"
-        log(f"Training a model without {len(own_rows):,} texts, to re-rank those ({about})")
-
-        def use(predictor: Predictor, stored: StoredEnsemble, of_fold: Judge) -> None:
-            lost = lost_labels(whole.label_counts, of_fold.label_counts)
-            own = without_lost(retrieve(predictor, stored, model, of_fold), lost)
-            if judge is not None:
-                kept.append(own)
-            reranker = untrained(variant, predictor, text_match)
-            made = examples_of(
-                own, variant, model, reranker, predictor, n=n, first=len(texts), seed=settings.seed
-            )
-            parts.append(made)
-            texts.extend(own.texts)
-
-        rows.append(own_rows)
-        run_fold(
-            whole,
-            own_rows,
-            fold_settings(settings),
-            cache=cache,
-            device=device,
+        where = f"fold {fold + 1} of {folds}"
+        log(f"Training a model without {len(own_rows):,} texts, to re-rank those ({where})")
+        own, made = run_fold(
+            whole, own_rows, fold_settings(settings), cache=cache, device=device,
             fit_fold=lambda place, own, part: with_retrievers(
                 place, own, part, settings, _limit(settings), _silent, names
             ),
-            use=use,
-        )
+            use=partial(
+                _examples_of_fold, model=model, text_match=text_match, counts=whole.label_counts,
+                n=n, first=len(texts), seed=settings.seed,
+            ),
+        )  # fmt: skip
+        parts.append(made)
+        rows.append(own_rows)
+        texts.extend(own.texts)
+        kept.extend([own] if judge is not None else [])
     together = None if judge is None else join_retrieved(kept, judge)
     return OutOfFold(join_examples(parts), texts, np.concatenate(rows), together)
+
+
+def _examples_of_fold(
+    predictor: Predictor,
+    stored: StoredEnsemble,
+    of_fold: Judge,
+    *,
+    model: EnsembleModel,
+    text_match: TextMatch,
+    counts: NDArray[np.int64],
+    n: int,
+    first: int,
+    seed: int,
+) -> tuple[Retrieved, RerankExamples]:
+    """Return the texts of a fold with what its model retrieves, and training examples of them."""
+    lost = lost_labels(counts, of_fold.label_counts)
+    own = without_lost(retrieve(predictor, stored, model, of_fold), lost)
+    variant = model.variants[0]
+    reranker = untrained(variant, predictor, text_match)
+    return own, examples_of(own, variant, model, reranker, predictor, n=n, first=first, seed=seed)
 
 
 def untrained(

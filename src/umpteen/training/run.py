@@ -162,14 +162,13 @@ def _train(
     session.train()
     last_step = time.monotonic()
     why_early = session.why_no_longer()
-    if ranks.first:
-        took = last_step - trained
-        left_out = _fit_last_stages(
-            session, data, budget, device=device, cache=cache, training_seconds=took
-        )
-        why_early = ", and ".join([why_early, *left_out])
-        if warm_start is not None:
-            warm_start.changes.retire(folder, data.labels)
+    took = last_step - trained
+    left_out = _fit_last_stages(
+        session, data, budget, device=device, cache=cache, training_seconds=took
+    )
+    why_early = ", and ".join([why_early, *left_out])
+    if ranks.first and warm_start is not None:
+        warm_start.changes.retire(folder, data.labels)
     if budget is not None:
         log(budget.used(trained - started, last_step - started, why_early=why_early))
     ranks.wait()  # until the first has written what all read now
@@ -192,7 +191,10 @@ def _fit_last_stages(
     cache: Path,
     training_seconds: float,
 ) -> list[str]:
-    """Fit ensemble and re-ranking, in what a budget leaves; return what there was no time for."""
+    """Fit ensemble and re-ranking, in what a budget leaves; return what there was no time for.
+
+    All ranks encode for the ensemble, and the first one does the rest.
+    """
     limit, folder, settings, log = None, session.folder, session.settings, session.log
     if budget is not None and "ensemble.seconds" not in session.resolved.user_keys:
         limit = FitTime(budget.until, strict=True, slack=SLACK * budget.seconds)
@@ -205,8 +207,10 @@ def _fit_last_stages(
         cache=cache,
         limit=limit,
         training_seconds=training_seconds,
+        ranks=session.ranks,
     )
-    rerank_after_training(folder, data, settings, device=device, log=log, cache=cache)
+    if session.ranks.first:
+        rerank_after_training(folder, data, settings, device=device, log=log, cache=cache)
     return [] if limit is None else limit.left_out
 
 

@@ -24,6 +24,7 @@ class Losses:
     dual: Objective
     classifier: Objective
     reduction: Reduction
+    classifier_reduction: Reduction
     bce_objective: Objective
     bce_reduction: Reduction
     dual_share: float = 0.5
@@ -93,8 +94,9 @@ def classifier_loss(
         labels = labels + model.text_part(rows, texts[: len(rows)], near)
     scores = model.classifier_scores(model.classifier(queries), labels)  # (B, C)
     forward = losses.classifier_forward
+    reduction = losses.classifier_reduction
     loss = _bidirectional(
-        losses.classifier, losses.reduction, forward, scores, pool.positives, pool.ignored
+        losses.classifier, reduction, forward, scores, pool.positives, pool.ignored
     )
     if losses.bce:
         bce = _bidirectional(

@@ -151,7 +151,7 @@ def _step_sizes(
 def largest_eigenvalues(
     matrix: sp.csr_matrix, owner: NDArray[np.int64], n_labels: int, scale: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], bool]:
-    """Do what ``descent.largest_eigenvalues`` does, for a sparse matrix on the host."""
+    """Do what ``device_loss.largest_eigenvalues`` does, for a sparse matrix on the host."""
     vector: NDArray[np.float32] = np.ones(len(owner), np.float32)
 
     def lengths(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -162,7 +162,7 @@ def largest_eigenvalues(
     converged = False
     for _ in range(POWER_STEPS):
         before = found
-        vector = vector / np.maximum(lengths(vector), np.float32(1e-20))[owner]
+        vector /= np.maximum(lengths(vector), np.float32(1e-20))[owner]
         vector = np.asarray(scale * (matrix.T @ (matrix @ (scale * vector))), np.float32)
         found = lengths(vector)
         converged = bool((np.abs(found - before) <= POWER_TOLERANCE * found).all())
