@@ -2,15 +2,17 @@
 
     python -m bench ensemble curve DATA [--text title] [--rows 600] [--orders 0 1] [--split train]
         [--points 0 1 10 30 100 ...] [--train 100 500 2000] [--anew]
-        [--peers kNN LinearSVC logistic] [--out curve.json]
+        [--peers kNN LinearSVC logistic] [--set validation.share=0] [--out curve.json]
     python -m bench ensemble curve FOLDER --draw OUT
 
 At each point P@1 and P@5 on the same rows: of the run with its corrections (P@1 also without the
 weights that are fitted on corrections), of the run that ``train --from`` makes of it (points of
 ``--train``; later corrections are added to that one), and of peers with the same labelled texts.
 Rows are of the train split by default, and are never among the corrections. With ``--draw`` nothing
-is measured: the JSON files of a folder become a table of means over orders and one plot for each
-data set, OUT/curve-DATA.svg.
+is measured: the JSON files of a folder become a table of means over orders, a table of verdicts and
+one plot for each data set, OUT/curve-DATA.svg. A verdict is ``holds`` where a claim is true in
+every order, ``does not hold`` where a mean over orders contradicts it by a paired test (p 0.05),
+and ``undecided`` otherwise, and with fewer than three orders.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import umpteen
 from bench.common.curve_peers import PEERS
+from bench.common.curve_tables import means, plot, verdicts
 from bench.common.results import facts, load, save
 from bench.common.tables import print_rows
 from bench.common.training_runs import scratch_folder
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", type=int, nargs="*", default=[100, 500, 2000])
     parser.add_argument("--anew", action="store_true", help="train without --from")
     parser.add_argument("--orders", type=int, nargs="*", default=[0])
+    parser.add_argument("--set", nargs="*", default=[], help="settings of every training")
     parser.add_argument("--split", choices=["train", "test"], default="train")
     parser.add_argument("--encoder", help="a folder; static token vectors by default")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
@@ -56,8 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     if options.draw:
         files = sorted(Path(options.data).glob("*.json"))
-        rows = means([row for file in files for row in load(file)["rows"]])
-        print_rows(rows, [*COLUMNS, *PEERS])
+        found = [row for file in files for row in load(file)["rows"]]
+        rows = means(found)
+        print_rows(rows, [*COLUMNS, *PEERS], 1)
+        print()
+        print_rows(verdicts(found), digits=1)
         for name in dict.fromkeys(row["data"] for row in rows):
             file = options.draw / f"curve-{name}.svg"
             file.write_text(plot([row for row in rows if row["data"] == name]) + "\n", "utf-8")
@@ -67,7 +73,9 @@ def main(options: argparse.Namespace) -> None:
         for row in curve(data, order, options):
             rows.append({"data": data.name, "order": order, **row})
             print(rows[-1], file=sys.stderr, flush=True)
-            about = {name: getattr(options, name) for name in ("text", "split", "texts", "anew")}
+            about = {
+                name: getattr(options, name) for name in ("text", "split", "texts", "anew", "set")
+            }
             save(options.out, rows, **about, **facts("cpu"))
     print_rows(rows)
 
@@ -100,7 +108,7 @@ def curve(data: Dataset, order: int, options: argparse.Namespace):
             if point in options.train:
                 own = Dataset(data.labels, {"train": used}, data.propensity, data.name)
                 out, before = folder / f"run-{point}", model.folder
-                reading = [f"data.text={which}"]
+                reading = [f"data.text={which}", *options.set]
                 model = umpteen.train(
                     own, out=out, from_run=None if options.anew else before, overrides=reading
                 )
@@ -139,37 +147,3 @@ def _first_right(scores, seen, held: Split) -> float:
     best = seen[np.where(banned[:, seen], -np.inf, scores).argmax(axis=1)]
     truth = held.filtered_targets().toarray() > 0
     return 100.0 * float(truth[np.arange(len(best)), best].mean())
-
-
-def means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return means over orders, in the order of the curve."""
-    found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        found.setdefault((row["data"], row["examples"], row["trained on"]), []).append(row)
-    made = []
-    for (data, examples, trained), own in sorted(found.items()):
-        about = {"data": data, "examples": examples, "trained on": trained, "orders": len(own)}
-        shown = {
-            name: float(np.mean([row[name] for row in own]))
-            for name in ("umpteen", "P@5", VOTES_ALONE, *PEERS)
-            if all(name in row for row in own)
-        }
-        made.append({**about, **shown})
-    return made
-
-
-def plot(rows: list[dict[str, Any]]) -> str:
-    """Draw one data set: a line for umpteen and for each peer, the points evenly spaced."""
-    from umpteen.report.charts import Line, line_chart
-    from umpteen.study.drawing import stand_alone
-
-    points = sorted({row["examples"] for row in rows})
-    lines, names = [], ["umpteen", *PEERS]
-    for place, name in enumerate(names):
-        # Of two values at a point, before and after training, the later one is drawn.
-        own = {row["examples"]: row[name] for row in rows if name in row}
-        xs = [float(points.index(point)) for point in own]
-        lines.append(Line(name, f"s{place}", xs, list(own.values())))
-    title = f"P@1 of {rows[0]['data']} after more and more labelled texts"
-    about = ", ".join(f"{point:,}" for point in points)
-    return stand_alone(title, line_chart(title, lines, x_title=f"labelled texts: {about}"), names)
