@@ -1,4 +1,4 @@
-"""Accelerated descent on sparse label weights: softmax over each text's pairs."""
+"""Accelerated descent on sparse label weights: logistic loss of pairs of text and label."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ GRADIENT_TOLERANCE = 1e-3
 """Gradient norm, relative to that of the start, below which descent has converged."""
 RAISED = 4.0
 """Factor of the decay where weights have gone too far from their anchor."""
+OFFSET_PAIRS, BISECTIONS, MAX_LOG_ODDS = 1 << 20, 40, 20.0
+"""Pairs that the offset is computed from, halvings of its range, and how far it may be from a
+score."""
 WATCHED_STEPS = 10
 """Steps between two questions whether they have."""
 
@@ -63,7 +66,11 @@ def descend(
     until: float = np.inf,
     watch: Watch | None = None,
 ) -> DescentResult:
-    """Minimize the softmax loss plus ``decay / 2 * |weights - anchor|^2`` by Nesterov's method.
+    """Minimize the logistic loss plus ``decay / 2 * |weights - anchor|^2`` by Nesterov's method.
+
+    The log-odds of a pair are its score minus an offset, which is the same for all pairs: the one
+    at which the probabilities of ``start`` sum to the number of right pairs. Labels are independent
+    of each other: a text of many labels does not distribute a probability of one among them.
 
     A weight's step is proportional to one over the root of its own curvature, times one over the
     largest curvature of its label in these units, estimated by power iteration. Adam generalizes
@@ -88,12 +95,12 @@ def descend(
     """
     if not len(pairs.rows):
         return DescentResult(start.copy(), 0, 0.0, 0.0, "gradient", True, decay)
-    order = pairs.by_label(pattern.shape[0])
-    matrix = pair_features(queries, pattern, pairs.rows[order], pairs.labels[order], device=device)
+    matrix = pair_features(queries, pattern, pairs.rows, pairs.labels, device=device)
     kind = HostRidgeLoss if matrix.on_host else RidgeLoss
     weights, taken, initial_loss = torch.from_numpy(start).to(device), 0, np.nan
+    offset = balancing_offset(matrix.times(weights).cpu().numpy(), pairs.positive)
     while True:
-        objective = kind.of(matrix, order, pairs, anchor, pattern.indptr, decay)
+        objective = kind.of(matrix, pairs.positive, offset, anchor, pattern.indptr, decay)
         settled = objective.eigenvalues_converged
         weights, ended = _accelerated(objective, weights, steps - taken, until, watch)
         del objective  # before there is another one
@@ -105,6 +112,23 @@ def descend(
         weights = torch.from_numpy(found).to(device)
     loss, stopped_by = ended.loss, ended.stopped_by
     return DescentResult(found, taken, initial_loss, loss, stopped_by, settled, decay)
+
+
+def balancing_offset(scores: NDArray[np.float32], positive: NDArray[np.bool_]) -> float:
+    """Return the offset at which probabilities sum to the number of right pairs.
+
+    Args:
+        scores: (P,); at most ``OFFSET_PAIRS`` of them are used, evenly spaced.
+        positive: (P,).
+    """
+    step = -(-len(scores) // OFFSET_PAIRS)
+    some, right = scores[::step].astype(np.float64), float(positive[::step].sum())
+    low, high = some.min() - MAX_LOG_ODDS, some.max() + MAX_LOG_ODDS
+    for _ in range(BISECTIONS):
+        offset = (low + high) / 2
+        odds = np.exp(np.clip(some - offset, -MAX_LOG_ODDS, MAX_LOG_ODDS))
+        low, high = (offset, high) if float((odds / (1 + odds)).sum()) > right else (low, offset)
+    return float((low + high) / 2)
 
 
 class Ended(NamedTuple):

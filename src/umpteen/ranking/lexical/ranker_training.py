@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.log_lines import Detail
-from umpteen.ranking.lexical.descent import RAISED, DescentResult, Watch, descend
+from umpteen.ranking.lexical.descent import DescentResult, Watch, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.held_out import HeldOutTexts
 from umpteen.ranking.lexical.matrices import keep_largest
@@ -23,10 +23,12 @@ from umpteen.sorted_unique import sorted_unique
 SCALE = 20.0
 """Length of a label's initial weights; tf-idf vectors have length one."""
 MIN_TERMS = 32
-MIN_CANDIDATES = 20
+MIN_CANDIDATES = 60
 USUAL_POSITIVES = 6.0
 """Labels per text up to which the number of candidates holds as it is. With more of them, more of
 the best-scored labels are positives."""
+PAIRS_PER_CANDIDATE = 1.1
+"""The second round adds half of the first round's candidates, of which most are mined again."""
 
 NEARER, FARTHER = (0.7, 0.85), (1.15, 1.3)
 """Shares of the way from the anchor that weights may go, where that is better for held-out texts:
@@ -37,12 +39,12 @@ nearer to it, and beyond the minimum of the loss."""
 class LexicalConfig:
     """Hyperparameters of the lexical ranker."""
 
-    candidates: int = 40
+    candidates: int = 100
     """Best-scored labels mined per text and round; down to ``MIN_CANDIDATES`` for long texts, and
     more where texts have many labels."""
     steps: tuple[int, ...] = (15, 40)
     """Descent steps of each round."""
-    decay: float = 0.02
+    decay: float = 0.1
     """Strength of the pull to the initial weights."""
     widening: int = 8
     """Hard negatives of a text that get weights for its terms."""
@@ -52,7 +54,7 @@ class LexicalConfig:
     """Weights for each label on average, where that is more."""
     max_weights_of_many: int = 64 << 20
     """And no more than these."""
-    max_products: int = 192 << 20
+    max_products: int = 384 << 20
     """Products of term and weight in one step; beyond it texts keep their largest terms."""
     min_weight: float = 0.02
     """Smaller weights are dropped."""
@@ -131,8 +133,8 @@ def train_weights(
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
         if held_out is not None:
             shares = NEARER if number + 1 < len(config.steps) else NEARER + FARTHER
+            # The decay stays: new hard negatives may do what more decay would.
             share = _go_best_way_(held_out, own, weights, shares)
-            decay *= RAISED if share < 1 else 1.0
             if share != 1:
                 log(Detail(f"{name}: {share:.2f} of the way is best for held-out texts"))
     return weights
@@ -198,18 +200,17 @@ def training_size(config: LexicalConfig, n: int, terms: float, positives: float)
 
     Example:
         >>> training_size(LexicalConfig(), 10_000, 20, 3)  # a limit far above 20 terms
-        (40, 319)
+        (100, 356)
         >>> training_size(LexicalConfig(), 100_000, 300, 5)
-        (20, 57)
+        (60, 56)
         >>> training_size(LexicalConfig(), 450_000, 20, 22)  # the best-scored labels are positives
-        (36, 32)
+        (76, 32)
     """
     room = config.max_products / max(1, n)
-    # The second round adds half of the first round's candidates.
-    fitting = int((room / max(1.0, terms) - positives) / 1.5)
+    fitting = int((room / max(1.0, terms) - positives) / PAIRS_PER_CANDIDATE)
     candidates = max(min(MIN_CANDIDATES, config.candidates), min(config.candidates, fitting))
     candidates += max(0, round(positives - USUAL_POSITIVES))
-    return candidates, max(MIN_TERMS, int(room / (1.5 * candidates + positives)))
+    return candidates, max(MIN_TERMS, int(room / (PAIRS_PER_CANDIDATE * candidates + positives)))
 
 
 def training_pairs(
@@ -223,16 +224,15 @@ def training_pairs(
         filters: (M, 2) pairs (text, label) to leave out.
 
     Returns:
-        LabelledPairs sorted by text, then label.
+        Pairs sorted by label, then text.
     """
-    n, n_labels = targets.shape
-    width = np.int64(n_labels)
+    n = targets.shape[0]
     own = sp.csr_matrix(targets).tocoo()
     mined = np.asarray((near >= 0).any(axis=1))
     own_kept = mined[own.row]
-    positives = np.sort(own.row[own_kept] * width + own.col[own_kept])
-    keys = (np.arange(n)[:, None] * width + near)[near >= 0]
+    positives = np.sort(own.col[own_kept] * np.int64(n) + own.row[own_kept])
+    keys = (near * np.int64(n) + np.arange(n)[:, None])[near >= 0]
     keys = sorted_unique(np.concatenate([keys, positives]))
     if filters is not None and len(filters):
-        keys = keys[~np.isin(keys, filters[:, 0] * width + filters[:, 1])]
-    return LabelledPairs(keys // width, keys % width, find_sorted(keys, positives)[1])
+        keys = keys[~np.isin(keys, filters[:, 1] * np.int64(n) + filters[:, 0])]
+    return LabelledPairs(keys % n, keys // n, find_sorted(keys, positives)[1])
