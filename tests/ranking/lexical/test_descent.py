@@ -10,7 +10,7 @@ import torch
 from umpteen.ranking.lexical import descent, host_loss
 from umpteen.ranking.lexical import hard_negatives as mining
 from umpteen.ranking.lexical import pair_features as features_module
-from umpteen.ranking.lexical.descent import RAISED, WATCHED_STEPS, descend
+from umpteen.ranking.lexical.descent import RAISED, descend
 from umpteen.ranking.lexical.device_loss import RidgeLoss, largest_eigenvalues, logistic_slopes
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.host_loss import HostRidgeLoss
@@ -124,27 +124,28 @@ def test_the_loss_on_the_host_equals_that_of_a_device(block_pairs, monkeypatch):
             torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
 
 
-def test_weights_that_go_too_far_go_on_with_more_decay():
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_more_decay_is_tried_while_it_is_better(accepted):
     queries, pattern = sparse(7, 11), sparse(5, 11)
     anchor, asked = pattern.data.copy(), []
 
-    def watch(values):
-        asked.append(values.copy())
-        return 0.5 if len(asked) == 1 else 1.0
+    def better(first, second):
+        asked.append((first.copy(), second.copy()))
+        return len(asked) <= accepted
 
-    start = np.zeros_like(anchor)
-    done = descend(
-        queries, pattern, anchor, start, PAIRS, steps=400, decay=0.1 / RAISED, watch=watch
-    )
-    assert len(asked) >= 2
-    assert done.decay == pytest.approx(0.1)
-    plain = descend(queries, pattern, anchor, start, PAIRS, steps=400, decay=0.1)
+    start, parts = np.zeros_like(anchor), (queries, pattern, anchor)
+    done = descend(*parts, start, PAIRS, steps=800, decay=0.1, better=better)
+    plain = [
+        descend(*parts, start, PAIRS, steps=800, decay=0.1 * RAISED**number).weights
+        for number in range(accepted + 2)
+    ]
+    assert len(asked) == accepted + 1
+    for number, (first, second) in enumerate(asked):
+        np.testing.assert_allclose(first, plain[number + 1], atol=2e-2)
+        np.testing.assert_allclose(second, plain[number], atol=2e-2)
+    np.testing.assert_allclose(done.weights, plain[accepted], atol=2e-2)
+    assert done.decay == pytest.approx(0.1 * RAISED**accepted)
     assert done.converged
-    assert plain.converged
-    np.testing.assert_allclose(done.weights, plain.weights, atol=2e-2)
-    assert done.loss == pytest.approx(plain.loss, rel=1e-4)
-    first = descend(queries, pattern, anchor, start, PAIRS, steps=WATCHED_STEPS, decay=0.1 / RAISED)
-    np.testing.assert_array_equal(asked[0], first.weights)
 
 
 def objective(values, queries, pattern, anchor, decay):

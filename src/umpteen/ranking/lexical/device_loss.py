@@ -64,9 +64,7 @@ class RidgeLoss:
         return float(loss) + self.decay / 2 * squares, gradient, norm
 
 
-def logistic_slopes(
-    scores: torch.Tensor, signs: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def logistic_slopes(scores: torch.Tensor, signs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the sum of the logistic loss and (P,) d loss / d score."""
     wrong = signs * scores
     loss = torch.nn.functional.softplus(wrong).sum(dtype=torch.float64)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.log_lines import Detail
-from umpteen.ranking.lexical.descent import DescentResult, Watch, descend
+from umpteen.ranking.lexical.descent import Better, DescentResult, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.held_out import HeldOutTexts
 from umpteen.ranking.lexical.matrices import keep_largest
@@ -30,7 +30,7 @@ the best-scored labels are positives."""
 PAIRS_PER_CANDIDATE = 1.1
 """The second round adds half of the first round's candidates, of which most are mined again."""
 
-NEARER, FARTHER = (0.7, 0.85), (1.15, 1.3)
+SHARES = (0.7, 0.85, 1.15, 1.3)
 """Shares of the way from the anchor that weights may go, where that is better for held-out texts:
 nearer to it, and beyond the minimum of the loss."""
 
@@ -97,12 +97,13 @@ def train_weights(
     queries = keep_largest(queries, max_terms)
     limit = config.weights_limit(targets.shape[1])
     anchor = first * np.float32(SCALE)
-    weights, decay = anchor, config.decay
+    weights = anchor
     # Random order: when time runs out, the texts with hard negatives are a random sample.
     order = np.random.default_rng([seed, 1]).permutation(n)
     shuffled = queries[order]
     near = np.full((n, 0), -1, np.int64)
     for number, steps in enumerate(config.steps):
+        last = number + 1 == len(config.steps)
         name = f"Lexical ranker: round {number + 1} of {len(config.steps)}"
         left = until - time.monotonic()
         if left <= 0:
@@ -123,58 +124,49 @@ def train_weights(
             pattern.data,
             training_pairs(targets, near, filters),
             steps=steps,
-            decay=decay,
+            decay=config.decay,
             device=device,
             until=until,
-            watch=None if held_out is None else _watch(held_out, own, pattern, NEARER),
+            better=_comparison(held_out, pattern) if last else None,
         )
-        log(Detail(_report(name, result, steps, len(found), n, decay)))
-        decay = result.decay
+        log(Detail(_report(name, result, steps, len(found), n, config.decay)))
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
-        if held_out is not None:
-            shares = NEARER if number + 1 < len(config.steps) else NEARER + FARTHER
-            # The decay stays: new hard negatives may do what more decay would.
-            share = _go_best_way_(held_out, own, weights, shares)
+        if held_out is not None and last:
+            share = _go_best_way_(held_out, own, weights)
             if share != 1:
                 log(Detail(f"{name}: {share:.2f} of the way is best for held-out texts"))
     return weights
 
 
 def _go_best_way_(
-    held_out: HeldOutTexts,
-    anchor: NDArray[np.float32],
-    weights: sp.csr_matrix,
-    shares: tuple[float, ...],
+    held_out: HeldOutTexts, anchor: NDArray[np.float32], weights: sp.csr_matrix
 ) -> float:
     """Change the weights to the best share of the way from the anchor, and return it."""
-    share = held_out.best_share(anchor, weights, shares)
+    share = held_out.best_share(anchor, weights, SHARES)
     if share != 1:
         weights.data = anchor + np.float32(share) * (weights.data - anchor)
     return share
 
 
-def _watch(
-    held_out: HeldOutTexts,
-    anchor: NDArray[np.float32],
-    pattern: sp.csr_matrix,
-    shares: tuple[float, ...],
-) -> Watch:
-    """Return what a descent asks how far weights should go."""
+def _comparison(held_out: HeldOutTexts | None, pattern: sp.csr_matrix) -> Better | None:
+    """Return what compares the weights of a pattern; None without held-out texts."""
+    if held_out is None:
+        return None
 
-    def best_share(values: NDArray[np.float32]) -> float:
-        weights = sp.csr_matrix((values, pattern.indices, pattern.indptr), pattern.shape)
-        return held_out.best_share(anchor, weights, shares)
+    def better(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
+        weights = sp.csr_matrix((second, pattern.indices, pattern.indptr), pattern.shape)
+        return held_out.best_share(first, weights, (0.0,)) == 0.0
 
-    return best_share
+    return better
 
 
 def _report(name: str, result: DescentResult, steps: int, mined: int, n: int, decay: float) -> str:
     line = (
         f"{name}: loss {result.initial_loss / max(1, n):.4f} to {result.loss / max(1, n):.4f} "
-        f"per text in {result.steps} of {steps} steps"
+        f"per text in {result.steps} steps (planned: {steps})"
     )
     if result.decay > decay:
-        line += f"; decay raised to {result.decay:g}, as held-out texts ask for"
+        line += f"; decay {result.decay:g}, which is better for held-out texts"
     if mined < n:
         line += f"; warning: hard negatives for {mined:,} of {n:,} texts only, out of time"
     if result.stopped_by == "time":
