@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.log_lines import Detail
-from umpteen.ranking.lexical.descent import Better, DescentResult, descend
+from umpteen.ranking.lexical.descent import DescentResult, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.held_out import HeldOutTexts
 from umpteen.ranking.lexical.matrices import keep_largest
@@ -127,7 +127,7 @@ def train_weights(
             decay=config.decay,
             device=device,
             until=until,
-            better=_comparison(held_out, pattern) if last else None,
+            better=held_out.comparison(pattern) if last and held_out is not None else None,
         )
         log(Detail(_report(name, result, steps, len(found), n, config.decay)))
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
@@ -146,18 +146,6 @@ def _go_best_way_(
     if share != 1:
         weights.data = anchor + np.float32(share) * (weights.data - anchor)
     return share
-
-
-def _comparison(held_out: HeldOutTexts | None, pattern: sp.csr_matrix) -> Better | None:
-    """Return what compares the weights of a pattern; None without held-out texts."""
-    if held_out is None:
-        return None
-
-    def better(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
-        weights = sp.csr_matrix((second, pattern.indices, pattern.indptr), pattern.shape)
-        return held_out.best_share(first, weights, (0.0,)) == 0.0
-
-    return better
 
 
 def _report(name: str, result: DescentResult, steps: int, mined: int, n: int, decay: float) -> str:
