@@ -96,7 +96,7 @@ class HeldOutTexts:
     def comparison(
         self, pattern: sp.csr_matrix
     ) -> Callable[[NDArray[np.float32], NDArray[np.float32]], bool]:
-        """Return what says whether the first weights (W,) are better than the second, beyond chance.
+        """Return what compares weights (W,): whether the first are better beyond chance.
 
         Args:
             pattern: (L, V) the sparsity pattern of both.
