@@ -81,7 +81,8 @@ COVERED = {
     "ranking/lexical/test_descent.py": """
         ranking/lexical/device_loss ranking/lexical/hard_negatives ranking/lexical/host_loss
         ranking/lexical/pair_features ranking/lexical/ranker_training""",
-    "ranking/lexical/test_lexical_ranker.py": "ranking/lexical/frequent_terms ranking/lexical/sparsity",
+    "ranking/lexical/test_lexical_ranker.py": """
+        ranking/lexical/frequent_terms ranking/lexical/sparsity""",
     "ranking/lexical/test_one_vs_rest.py": """
         ranking/lexical/batches ranking/lexical/one_vs_rest_training""",
     "ranking/lexical/test_sparse_topk.py": "ranking/lexical/device_topk",

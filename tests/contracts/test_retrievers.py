@@ -55,6 +55,7 @@ def all_run(tiny_run, tiny_data, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneVsRestConfig, "suits", lambda *given: True)
         patch.setattr(character_ranker, "MIN_TEXTS", 1)
+        patch.setattr(character_ranker, "_read_already", lambda context: False)
         refit(run, tiny_data)
     return run
 

@@ -10,10 +10,13 @@ import scipy.sparse as sp
 import torch
 
 from umpteen.data.labels import LabelSet
+from umpteen.ranking.lexical.one_vs_rest import OneVsRest
+from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retrievers import character_ranker
 from umpteen.ranking.retrievers.base import FitContext, LoadContext
 from umpteen.ranking.retrievers.character_ranker import CharacterRanker
+from umpteen.ranking.retrievers.lexical import OneVsRestRetriever
 
 TEXTS = ["abolishing slavery", "a labelled text", "relabel", "abolition now", "texture"] * 3
 NAMES = ["abolition", "labels", "TEXT"]
@@ -109,6 +112,15 @@ def test_scores_are_vectors_times_weights_before_and_after_files(tmp_path):
 )  # fmt: skip
 def test_it_is_left_out_where_it_does_not_suit(changes):
     assert CharacterRanker.fit(context(**changes)) is None
+
+
+def test_it_is_left_out_where_one_vs_rest_reads_n_grams():
+    chars = CharacterRanker.fit(context()).ranker.vectorizer
+    for used in (None, chars):
+        classifier = OneVsRest(Vectorizer.fit(TEXTS), sp.csr_matrix((1, 3)), used)
+        other = OneVsRestRetriever(classifier, torch.device("cpu"), None)
+        made = CharacterRanker.fit(context(fitted={"one_vs_rest": other}))
+        assert (made is None) == (used is not None)
 
 
 def test_it_is_left_out_of_very_much_text(monkeypatch):

@@ -22,6 +22,7 @@ from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RetrieverSpec
 from umpteen.ranking.retrievers.added_names import AddedNames
 from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
+from umpteen.ranking.retrievers.lexical import OneVsRestRetriever
 from umpteen.ranking.snapshot import Snapshot
 
 LENGTH = 4
@@ -44,7 +45,8 @@ class CharacterRanker(Retriever):
     """Sparse linear ranking over character n-grams, for other forms and parts of words.
 
     Labels that were added later are matched by the n-grams of their names. Products stay on the
-    host, and it is fitted on a CPU alone: a GPU would wait for it.
+    host, and it is fitted on a CPU alone: a GPU would wait for it. It is left out where
+    one-vs-rest classifiers read n-grams.
 
     Args:
         ranker: Over character n-grams.
@@ -60,11 +62,12 @@ class CharacterRanker(Retriever):
     @classmethod
     def fit(cls, context: FitContext) -> Self | None:
         """Learn the weights of n-grams from enough texts that are not too long."""
-        texts = [text[:CHARACTERS] for text in context.texts]
-        many = len(texts) >= MIN_TEXTS and sum(map(len, texts)) <= MAX_CHARACTERS
-        if not context.lexical or not many or context.device.type != "cpu":
+        if not context.lexical or context.device.type != "cpu" or _read_already(context):
             return None
-        seconds = context.time_for(1.0)
+        texts = [text[:CHARACTERS] for text in context.texts]
+        if len(texts) < MIN_TEXTS or sum(map(len, texts)) > MAX_CHARACTERS:
+            return None
+        seconds = context.time_for(1.0) - context.ranker_seconds
         if SLOWER * context.ranker_seconds > seconds:
             context.log(Detail(f"Character n-grams: left out, {seconds:.0f} s are too few"))
             return None
@@ -154,3 +157,9 @@ class CharacterRanker(Retriever):
         """
         cosines = product(self.terms(queries), sp.csr_matrix(self.rows(names).T))
         return np.float32(SCALE) * np.asarray(look_up(cosines, places), np.float32)
+
+
+def _read_already(context: FitContext) -> bool:
+    """Return whether one-vs-rest classifiers read character n-grams."""
+    other = context.fitted.get("one_vs_rest")
+    return isinstance(other, OneVsRestRetriever) and other.classifier.char_ngrams is not None
