@@ -23,7 +23,7 @@ MIN_TEXTS = 1000
 """Texts that are read in any case."""
 MIN_FITTED, ENOUGH_FITTED = 128, 300
 """Validation texts to fit on in any case; those below which not every variant is fitted."""
-FIT_SECONDS = 0.01
+FIT_SECONDS = 0.005
 """Time to fit a variant to a validation text on a CPU, where it is not yet measured."""
 VARIANTS = 6
 """Variants of an ensemble with all scorers."""

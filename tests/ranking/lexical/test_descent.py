@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from umpteen.ranking.lexical import descent, host_loss
 from umpteen.ranking.lexical import hard_negatives as mining
-from umpteen.ranking.lexical import host_loss
 from umpteen.ranking.lexical import pair_features as features_module
-from umpteen.ranking.lexical.descent import RAISED, WATCHED_STEPS, descend
-from umpteen.ranking.lexical.device_loss import PairSoftmax, RidgeLoss, largest_eigenvalues
+from umpteen.ranking.lexical.descent import RAISED, descend
+from umpteen.ranking.lexical.device_loss import RidgeLoss, largest_eigenvalues, logistic_slopes
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.host_loss import HostRidgeLoss
 from umpteen.ranking.lexical.pair_features import (
@@ -23,9 +23,9 @@ from umpteen.ranking.lexical.pair_features import (
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, train_weights
 
 RNG = np.random.default_rng(8)
-ROWS = np.array([0, 0, 0, 1, 1, 3, 3, 6, 6, 6])
-LABELS = np.array([0, 1, 4, 0, 2, 2, 3, 0, 1, 4])
-POSITIVE = np.array([1, 0, 1, 0, 0, 1, 0, 0, 1, 0], bool)
+ROWS = np.array([0, 1, 6, 0, 6, 1, 3, 3, 0, 6])
+LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 3, 4, 4])
+POSITIVE = np.array([1, 0, 0, 0, 1, 0, 1, 0, 1, 0], bool)
 PAIRS = LabelledPairs(ROWS, LABELS, POSITIVE)
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
@@ -34,11 +34,6 @@ DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
 def sparse(n, m, share=0.5):
     dense = np.where(RNG.random((n, m)) < share, RNG.random((n, m)) + 0.1, 0)
     return sp.csr_matrix(dense.astype(np.float32))
-
-
-def by_label():
-    order = np.argsort(LABELS, kind="stable")
-    return ROWS[order], LABELS[order]
 
 
 @pytest.mark.parametrize("entries", [1, 25, 1 << 20])
@@ -50,7 +45,7 @@ def test_features_times_weights_are_the_scores_of_pairs(
     monkeypatch.setattr(features_module, "BLOCK_PAIRS", pairs)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     queries, weights = sparse(7, 11), sparse(5, 11)
-    rows, labels = by_label()
+    rows, labels = ROWS, LABELS
     made = pair_features(queries, weights, rows, labels)
     assert len(made.blocks) == blocks
     scores = made.times(torch.from_numpy(weights.data))
@@ -66,7 +61,7 @@ def test_features_times_weights_are_the_scores_of_pairs(
 
 
 def test_gather_and_scatter_equal_the_sparse_product_in_double():
-    rows, labels = by_label()
+    rows, labels = ROWS, LABELS
     weights = sparse(5, 11)
     made = pair_features(sparse(7, 11), weights, rows, labels)
     wide = replace(made, values=made.values.double())
@@ -79,49 +74,48 @@ def test_gather_and_scatter_equal_the_sparse_product_in_double():
     )
 
 
-def plain_loss(scores):
+def plain_loss(scores, offset):
     total = 0.0
-    for query in np.unique(ROWS):
-        own, right = scores[query == ROWS], POSITIVE[query == ROWS]
-        if right.any():
-            each = own[right] - torch.logsumexp(own, 0)
-            total = total - each.mean() * np.sqrt(right.sum())
+    for score, right in zip(scores, POSITIVE, strict=True):
+        wrong = offset - score if right else score - offset
+        total = total + torch.logaddexp(wrong, torch.zeros_like(wrong))
     return total
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 50.0])
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0, 50.0, 1e4])
 def test_loss_and_slopes_equal_a_loop(scale):
-    scores = torch.from_numpy(scale * RNG.normal(size=len(ROWS))).requires_grad_()
-    expected = plain_loss(scores)
-    (expected_slopes,) = torch.autograd.grad(expected, scores)
-    loss, slopes = PairSoftmax(PAIRS).loss_and_slopes(scores.detach())
+    given = (scale * RNG.normal(size=len(ROWS))).astype(np.float32)
+    wide = torch.from_numpy(given).double().requires_grad_()
+    expected = plain_loss(wide, 0.0)
+    (expected_slopes,) = torch.autograd.grad(expected, wide)
+    signs = torch.from_numpy(np.where(POSITIVE, -1.0, 1.0))
+    loss, slopes = logistic_slopes(wide.detach(), signs)
     torch.testing.assert_close(loss, expected.detach(), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(slopes, expected_slopes, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("pairs_at_once", [1, 4, 1 << 16])
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 50.0])
-def test_slopes_on_the_host_equal_a_loop(scale, pairs_at_once, monkeypatch):
-    monkeypatch.setattr(host_loss, "TEXT_PAIRS", pairs_at_once)
-    scores = torch.from_numpy((scale * RNG.normal(size=len(ROWS))).astype(np.float32))
-    wide = scores.double().requires_grad_()
-    expected = plain_loss(wide)
-    (expected_slopes,) = torch.autograd.grad(expected, wide)
-    own = scores.numpy().copy()
-    loss = host_loss.HostSoftmax(PAIRS).slopes_(own)
+    loss = host_loss.logistic_slopes_(given, POSITIVE)
     assert loss == pytest.approx(float(expected.detach()), rel=1e-5, abs=1e-5)
-    np.testing.assert_allclose(own, expected_slopes, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(given, expected_slopes, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("right", [0, 1, 700, 999, 1000])
+@pytest.mark.parametrize("pairs", [10, 1000, 1 << 20])
+def test_at_the_offset_probabilities_sum_to_the_right_pairs(right, pairs, monkeypatch):
+    monkeypatch.setattr(descent, "OFFSET_PAIRS", pairs)
+    scores = (5 + 3 * RNG.normal(size=1000)).astype(np.float32)
+    positive = RNG.permutation(1000) < right
+    offset = descent.balancing_offset(scores, positive)
+    used = slice(None, None, max(1, 1000 // pairs))
+    found = (1 / (1 + np.exp(offset - scores[used].astype(np.float64)))).sum()
+    assert found == pytest.approx(positive[used].sum(), abs=1e-4)
 
 
 @pytest.mark.parametrize("block_pairs", [1, 1 << 18])
 def test_the_loss_on_the_host_equals_that_of_a_device(block_pairs, monkeypatch):
     monkeypatch.setattr(features_module, "BLOCK_PAIRS", block_pairs)
     queries, pattern = sparse(7, 11), sparse(5, 11)
-    order = PAIRS.by_label(5)
-    np.testing.assert_array_equal(order, np.argsort(LABELS, kind="stable"))
-    made = pair_features(queries, pattern, *by_label())
+    made = pair_features(queries, pattern, ROWS, LABELS)
     anchor = RNG.random(pattern.nnz).astype(np.float32)
-    parts = (made, order, PAIRS, anchor, pattern.indptr, 0.1)
+    parts = (made, POSITIVE, 3.5, anchor, pattern.indptr, 0.1)
     here, there = HostRidgeLoss.of(*parts), RidgeLoss.of(*parts)
     torch.testing.assert_close(here.size, there.size)
     for _ in range(2):  # buffers are used again
@@ -130,34 +124,36 @@ def test_the_loss_on_the_host_equals_that_of_a_device(block_pairs, monkeypatch):
             torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
 
 
-def test_weights_that_go_too_far_go_on_with_more_decay():
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_more_decay_is_tried_while_it_is_better(accepted):
     queries, pattern = sparse(7, 11), sparse(5, 11)
     anchor, asked = pattern.data.copy(), []
 
-    def watch(values):
-        asked.append(values.copy())
-        return 0.5 if len(asked) == 1 else 1.0
+    def better(first, second):
+        asked.append((first.copy(), second.copy()))
+        return len(asked) <= accepted
 
-    start = np.zeros_like(anchor)
-    done = descend(
-        queries, pattern, anchor, start, PAIRS, steps=400, decay=0.1 / RAISED, watch=watch
-    )
-    assert len(asked) >= 2
-    assert done.decay == pytest.approx(0.1)
-    plain = descend(queries, pattern, anchor, start, PAIRS, steps=400, decay=0.1)
+    start, parts = np.zeros_like(anchor), (queries, pattern, anchor)
+    done = descend(*parts, start, PAIRS, steps=800, decay=0.1, better=better)
+    plain = [
+        descend(*parts, start, PAIRS, steps=800, decay=0.1 * RAISED**number).weights
+        for number in range(accepted + 2)
+    ]
+    assert len(asked) == accepted + 1
+    for number, (first, second) in enumerate(asked):
+        np.testing.assert_allclose(first, plain[number + 1], atol=2e-2)
+        np.testing.assert_allclose(second, plain[number], atol=2e-2)
+    np.testing.assert_allclose(done.weights, plain[accepted], atol=2e-2)
+    assert done.decay == pytest.approx(0.1 * RAISED**accepted)
     assert done.converged
-    assert plain.converged
-    np.testing.assert_allclose(done.weights, plain.weights, atol=2e-2)
-    assert done.loss == pytest.approx(plain.loss, rel=1e-4)
-    first = descend(queries, pattern, anchor, start, PAIRS, steps=WATCHED_STEPS, decay=0.1 / RAISED)
-    np.testing.assert_array_equal(asked[0], first.weights)
 
 
 def objective(values, queries, pattern, anchor, decay):
     weights = torch.zeros(pattern.shape, dtype=torch.float64)
     weights[pattern.nonzero()] = values
     scores = (torch.from_numpy(queries.toarray()).double() @ weights.T)[ROWS, LABELS]
-    return plain_loss(scores) + decay / 2 * ((values - torch.from_numpy(anchor)) ** 2).sum()
+    offset = np.log((~POSITIVE).sum() / POSITIVE.sum())  # all scores of the start are 0
+    return plain_loss(scores, offset) + decay / 2 * ((values - torch.from_numpy(anchor)) ** 2).sum()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -222,7 +218,7 @@ def test_descent_stops_in_time():
 @pytest.mark.parametrize("on_host", [True, False])
 def test_eigenvalues_are_those_of_each_labels_pairs(on_host):
     queries, weights = sparse(7, 11), sparse(5, 11, 0.9)
-    rows, labels = by_label()
+    rows, labels = ROWS, LABELS
     made = pair_features(queries, weights, rows, labels)
     owner = torch.from_numpy(np.repeat(np.arange(5), np.diff(weights.indptr)))
     scale = RNG.random(weights.nnz) + 0.5

@@ -57,7 +57,7 @@ def test_pairs_hold_positives_and_hard_negatives_but_no_filtered_pair():
     found = list(zip(pairs.rows.tolist(), pairs.labels.tolist(), strict=True))
     true = {pair for pair in zip(*(p.tolist() for p in own.nonzero()), strict=True) if pair[0] < 6}
     close = {(row, label) for row in range(6) for label in near[row].tolist() if label >= 0}
-    assert found == sorted((true | close) - {(0, 0), (1, 4)})
+    assert found == sorted((true | close) - {(0, 0), (1, 4)}, key=lambda pair: pair[::-1])
     right = {pair for pair, yes in zip(found, pairs.positive, strict=True) if yes}
     assert right == true - {(0, 0)}
 
@@ -103,8 +103,8 @@ def test_within_the_limit_frequent_labels_keep_more_terms(monkeypatch):
 
 
 def test_texts_of_many_labels_get_more_hard_negatives():
-    assert ranker_training.training_size(LexicalConfig(), 100, 10, 22.4)[0] == 40 + 16
-    assert ranker_training.training_size(LexicalConfig(), 100, 10, 6.1)[0] == 40
+    assert ranker_training.training_size(LexicalConfig(), 100, 10, 22.4)[0] == 100 + 16
+    assert ranker_training.training_size(LexicalConfig(), 100, 10, 6.1)[0] == 100
 
 
 def test_widening_adds_the_terms_of_texts_with_the_label_as_hard_negative():

@@ -1,10 +1,10 @@
-"""Accelerated descent on sparse label weights: softmax over each text's pairs."""
+"""Accelerated descent on sparse label weights: logistic loss of pairs of text and label."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,12 +19,13 @@ from umpteen.ranking.lexical.pair_features import LabelledPairs, pair_features
 GRADIENT_TOLERANCE = 1e-3
 """Gradient norm, relative to that of the start, below which descent has converged."""
 RAISED = 4.0
-"""Factor of the decay where weights have gone too far from their anchor."""
-WATCHED_STEPS = 10
-"""Steps between two questions whether they have."""
-
-Watch = Callable[[NDArray[np.float32]], float]
-"""From weights (W,) to the share of the way from their anchor that is best: 1 for all of it."""
+"""Factor of the decay that is tried next, from ``NEARER`` of the way from the anchor."""
+NEARER = 0.7
+OFFSET_PAIRS, BISECTIONS, MAX_LOG_ODDS = 1 << 20, 40, 20.0
+"""Pairs that the offset is computed from, halvings of its range, and how far it may be from a
+score."""
+Better = Callable[[NDArray[np.float32], NDArray[np.float32]], bool]
+"""Whether the first weights (W,) are better than the second ones."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,13 @@ def descend(
     decay: float,
     device: torch.device | str = "cpu",
     until: float = np.inf,
-    watch: Watch | None = None,
+    better: Better | None = None,
 ) -> DescentResult:
-    """Minimize the softmax loss plus ``decay / 2 * |weights - anchor|^2`` by Nesterov's method.
+    """Minimize the logistic loss plus ``decay / 2 * |weights - anchor|^2`` by Nesterov's method.
+
+    The log-odds of a pair are its score minus an offset, which is the same for all pairs: the one
+    at which the probabilities of ``start`` sum to the number of right pairs. Labels are independent
+    of each other: a text of many labels does not distribute a probability of one among them.
 
     A weight's step is proportional to one over the root of its own curvature, times one over the
     largest curvature of its label in these units, estimated by power iteration. Adam generalizes
@@ -80,31 +85,54 @@ def descend(
         decay: Strength of the pull to the anchor.
         device: Where to compute.
         until: In ``time.monotonic``; no further step after it.
-        watch: Asked after every ``WATCHED_STEPS``. Where less than the whole way is best, descent
-            goes on from there with ``RAISED`` times the decay.
+        better: Compares weights. After the steps, ``RAISED`` times the decay is tried with half as
+            many steps, again and again while that is better.
 
     Returns:
         Weights whose loss is never above that of ``start``, unless the decay was raised.
     """
     if not len(pairs.rows):
         return DescentResult(start.copy(), 0, 0.0, 0.0, "gradient", True, decay)
-    order = pairs.by_label(pattern.shape[0])
-    matrix = pair_features(queries, pattern, pairs.rows[order], pairs.labels[order], device=device)
+    matrix = pair_features(queries, pattern, pairs.rows, pairs.labels, device=device)
     kind = HostRidgeLoss if matrix.on_host else RidgeLoss
-    weights, taken, initial_loss = torch.from_numpy(start).to(device), 0, np.nan
+    weights = torch.from_numpy(start).to(device)
+    offset = balancing_offset(matrix.times(weights).cpu().numpy(), pairs.positive)
+    best: DescentResult | None = None
     while True:
-        objective = kind.of(matrix, order, pairs, anchor, pattern.indptr, decay)
+        objective = kind.of(matrix, pairs.positive, offset, anchor, pattern.indptr, decay)
         settled = objective.eigenvalues_converged
-        weights, ended = _accelerated(objective, weights, steps - taken, until, watch)
+        weights, ended = _accelerated(objective, weights, steps, until)
         del objective  # before there is another one
-        found, taken = weights.cpu().numpy(), taken + ended.steps
-        initial_loss = ended.initial_loss if np.isnan(initial_loss) else initial_loss
-        if ended.share is None:
-            break
-        found, decay = anchor + np.float32(ended.share) * (found - anchor), RAISED * decay
-        weights = torch.from_numpy(found).to(device)
-    loss, stopped_by = ended.loss, ended.stopped_by
-    return DescentResult(found, taken, initial_loss, loss, stopped_by, settled, decay)
+        found, taken = weights.cpu().numpy(), ended.steps
+        if best is not None:
+            taken += best.steps
+            if better is None or not better(found, best.weights):
+                return replace(best, steps=taken)
+            ended = ended._replace(initial_loss=best.initial_loss)
+        losses = ended.initial_loss, ended.loss
+        best = DescentResult(found, taken, *losses, ended.stopped_by, settled, decay)
+        if better is None or ended.stopped_by in ("time", "divergence"):
+            return best
+        decay, steps = RAISED * decay, max(1, steps // 2)
+        nearer = anchor + np.float32(NEARER) * (found - anchor)
+        weights = torch.from_numpy(nearer).to(device)
+
+
+def balancing_offset(scores: NDArray[np.float32], positive: NDArray[np.bool_]) -> float:
+    """Return the offset at which probabilities sum to the number of right pairs.
+
+    Args:
+        scores: (P,); at most ``OFFSET_PAIRS`` of them are used, evenly spaced.
+        positive: (P,).
+    """
+    step = -(-len(scores) // OFFSET_PAIRS)
+    some, right = scores[::step].astype(np.float64), float(positive[::step].sum())
+    low, high = some.min() - MAX_LOG_ODDS, some.max() + MAX_LOG_ODDS
+    for _ in range(BISECTIONS):
+        offset = (low + high) / 2
+        odds = np.exp(np.clip(some - offset, -MAX_LOG_ODDS, MAX_LOG_ODDS))
+        low, high = (offset, high) if float((odds / (1 + odds)).sum()) > right else (low, offset)
+    return float((low + high) / 2)
 
 
 class Ended(NamedTuple):
@@ -114,8 +142,6 @@ class Ended(NamedTuple):
     initial_loss: float
     loss: float
     stopped_by: str
-    share: float | None = None
-    """The best share of the way, where it is not the whole."""
 
 
 def _accelerated(
@@ -123,7 +149,6 @@ def _accelerated(
     start: torch.Tensor,
     steps: int,
     until: float,
-    watch: Watch | None,
 ) -> tuple[torch.Tensor, Ended]:
     """Run Nesterov's method.
 
@@ -157,10 +182,6 @@ def _accelerated(
         if time.monotonic() > until:
             stopped_by = "time"
             break
-        if watch is not None and done % WATCHED_STEPS == 0:
-            share = watch(weights.cpu().numpy())
-            if share < 1:
-                return weights, Ended(done, initial_loss, value, "watch", share)
     loss = objective(weights)[0]
     if not done:
         initial_loss = loss

@@ -8,53 +8,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from umpteen.ranking.lexical.host_loss import POWER_STEPS, POWER_TOLERANCE
-from umpteen.ranking.lexical.pair_features import LabelledPairs, PairFeatures
+from umpteen.ranking.lexical.host_loss import CURVATURE, POWER_STEPS, POWER_TOLERANCE
+from umpteen.ranking.lexical.pair_features import PairFeatures
 
 AT_ONCE = 1 << 22
 """Weights that are squared in double precision at once."""
 
 
-class PairSoftmax:
-    """Sum over texts of the negative log-softmax of positives among the text's pairs.
-
-    The positives of a text share the weight ``sqrt(number of positives)``: a compromise between
-    one per text, which favours texts with few labels, and one per positive.
-    """
-
-    def __init__(self, pairs: LabelledPairs, device: torch.device | str = "cpu") -> None:
-        changes = np.append(True, np.diff(pairs.rows) != 0)[: len(pairs.rows)]
-        self.n = int(changes.sum())
-        self.query = torch.from_numpy(np.cumsum(changes) - 1).to(device)
-        positive = torch.from_numpy(pairs.positive.astype(np.float32)).to(device)
-        per_query = self._sum(positive)
-        mass = per_query.sqrt()
-        self.mass = mass[self.query]
-        self.wanted = positive * (mass / per_query.clamp_min(1))[self.query]
-
-    def _sum(self, values: torch.Tensor) -> torch.Tensor:
-        zeros = torch.zeros(self.n, dtype=values.dtype, device=values.device)
-        return zeros.index_add_(0, self.query, values)
-
-    def loss_and_slopes(self, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss and (P,) d loss / d score; a text without positives has none."""
-        lowest = torch.full((self.n,), -torch.inf, dtype=scores.dtype, device=scores.device)
-        best = lowest.scatter_reduce(0, self.query, scores, "amax")
-        shifted = scores - best[self.query]
-        powers = torch.exp(shifted)
-        sums = self._sum(powers)[self.query]
-        loss = (self.wanted.double() * (sums.log() - shifted).double()).sum()
-        return loss, powers / sums * self.mass - self.wanted
-
-
 @dataclass(frozen=True)
 class RidgeLoss:
-    """The loss of weights plus ``decay / 2 * |weights - anchor|^2``, on any device."""
+    """The loss of weights plus ``decay / 2 * |weights - anchor|^2``, on any device.
+
+    The loss of a pair is logistic: the score minus the offset is the log-odds of a right label.
+    """
 
     features: PairFeatures
-    by_label: torch.Tensor
-    """(P,) positions of the features' pairs in the order by text."""
-    softmax: PairSoftmax
+    signs: torch.Tensor
+    """(P,) -1 for right pairs, 1 for wrong ones, in the order of the features."""
+    offset: float
     anchor: torch.Tensor
     decay: float
     size: torch.Tensor
@@ -65,8 +36,8 @@ class RidgeLoss:
     def of(
         cls,
         features: PairFeatures,
-        by_label: NDArray[np.int64],
-        pairs: LabelledPairs,
+        positive: NDArray[np.bool_],
+        offset: float,
         anchor: NDArray[np.float32],
         ends: NDArray[np.integer],
         decay: float,
@@ -77,23 +48,27 @@ class RidgeLoss:
         owner = owner.to(device)
         scale = features.squares().add_(decay).pow_(-0.25)
         eigenvalues, converged = largest_eigenvalues(features, owner, len(counts), scale)
-        # Half the eigenvalue bounds the curvature of softmax; 0.55 covers the estimate from below.
-        size = scale**2 / (decay * scale**2 + 0.55 * eigenvalues[owner])
-        order, held = (torch.from_numpy(one).to(device) for one in (by_label, anchor))
-        softmax = PairSoftmax(pairs, device)
-        return cls(features, order, softmax, held, decay, size, converged)
+        size = scale**2 / (decay * scale**2 + CURVATURE * eigenvalues[owner])
+        signs = np.where(positive, np.float32(-1), np.float32(1))
+        signs_there, held = (torch.from_numpy(one).to(device) for one in (signs, anchor))
+        return cls(features, signs_there, offset, held, decay, size, converged)
 
     def __call__(self, weights: torch.Tensor) -> tuple[float, torch.Tensor, float]:
         """Return the value, the gradient (W,) and its norm in units of the steps."""
-        scores = torch.empty(len(self.by_label), device=weights.device)
-        scores[self.by_label] = self.features.times(weights)
-        loss, slopes = self.softmax.loss_and_slopes(scores)
+        loss, slopes = logistic_slopes(self.features.times(weights) - self.offset, self.signs)
         away = weights - self.anchor
-        gradient = self.features.transposed_times(slopes[self.by_label])
+        gradient = self.features.transposed_times(slopes)
         squares = sum(float(part.double().square().sum()) for part in away.split(AT_ONCE))
         gradient.add_(away, alpha=self.decay)
         norm = float((gradient * self.size.sqrt()).norm())
         return float(loss) + self.decay / 2 * squares, gradient, norm
+
+
+def logistic_slopes(scores: torch.Tensor, signs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sum of the logistic loss and (P,) d loss / d score."""
+    wrong = signs * scores
+    loss = torch.nn.functional.softplus(wrong).sum(dtype=torch.float64)
+    return loss, signs * torch.sigmoid(wrong)
 
 
 def largest_eigenvalues(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +92,21 @@ class HeldOutTexts:
             if gain > max(best, ERRORS * float(gains.std()) / used**0.5):
                 best, chosen = gain, share
         return chosen
+
+    def comparison(
+        self, pattern: sp.csr_matrix
+    ) -> Callable[[NDArray[np.float32], NDArray[np.float32]], bool]:
+        """Return what says whether the first weights (W,) are better than the second, beyond chance.
+
+        Args:
+            pattern: (L, V) the sparsity pattern of both.
+        """
+
+        def better(first: NDArray[np.float32], second: NDArray[np.float32]) -> bool:
+            weights = sp.csr_matrix((second, pattern.indices, pattern.indptr), pattern.shape)
+            return self.best_share(first, weights, (0.0,)) == 0.0
+
+        return better
 
     def _texts_within(self, weights: sp.csr_matrix) -> int:
         """Return of how many texts the products stay within their limit."""

@@ -127,7 +127,7 @@ class LexicalRanker(Generic[Terms]):
 
         The initial weights of a label are the sum of the tf-idf vectors of its training texts and
         of its own text. Each round mines the best-scored labels of every text, lets those labels
-        weigh the text's terms, and minimizes a softmax loss over positives and mined labels.
+        weigh the text's terms, and minimizes the logistic loss of positives and mined labels.
 
         Args:
             vectorizer: Made the vectors.

@@ -24,25 +24,13 @@ MAX_BLOCKS = 256
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """P pairs of text and label, grouped by text."""
+    """P pairs of text and label, sorted by label, those of a label by text."""
 
     rows: NDArray[np.int64]
-    """(P,) non-decreasing."""
+    """(P,) texts."""
     labels: NDArray[np.int64]
+    """(P,) non-decreasing."""
     positive: NDArray[np.bool_]
-
-    def text_starts(self) -> NDArray[np.int64]:
-        """Return where the pairs of each text begin, and P."""
-        changes = np.append(True, np.diff(self.rows) != 0)[: len(self.rows)]
-        return np.append(np.flatnonzero(changes), len(self.rows))
-
-    def by_label(self, n_labels: int) -> NDArray[np.int64]:
-        """Return (P,) the positions of pairs sorted by label, those of a label by text."""
-        starts = self.text_starts()
-        parts = np.arange(len(self.rows)), self.labels, starts
-        # Counting is several times faster than sorting.
-        ordered = sp.csr_matrix(parts, shape=(len(starts) - 1, n_labels)).tocsc().data
-        return np.asarray(ordered, np.int64)
 
 
 class PairBlock(NamedTuple):

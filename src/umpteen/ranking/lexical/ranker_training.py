@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from umpteen.log_lines import Detail
-from umpteen.ranking.lexical.descent import RAISED, DescentResult, Watch, descend
+from umpteen.ranking.lexical.descent import DescentResult, descend
 from umpteen.ranking.lexical.hard_negatives import mine_hard_negatives
 from umpteen.ranking.lexical.held_out import HeldOutTexts
 from umpteen.ranking.lexical.matrices import keep_largest
@@ -23,12 +23,14 @@ from umpteen.sorted_unique import sorted_unique
 SCALE = 20.0
 """Length of a label's initial weights; tf-idf vectors have length one."""
 MIN_TERMS = 32
-MIN_CANDIDATES = 20
+MIN_CANDIDATES = 60
 USUAL_POSITIVES = 6.0
 """Labels per text up to which the number of candidates holds as it is. With more of them, more of
 the best-scored labels are positives."""
+PAIRS_PER_CANDIDATE = 1.1
+"""The second round adds half of the first round's candidates, of which most are mined again."""
 
-NEARER, FARTHER = (0.7, 0.85), (1.15, 1.3)
+SHARES = (0.7, 0.85, 1.15, 1.3)
 """Shares of the way from the anchor that weights may go, where that is better for held-out texts:
 nearer to it, and beyond the minimum of the loss."""
 
@@ -37,12 +39,12 @@ nearer to it, and beyond the minimum of the loss."""
 class LexicalConfig:
     """Hyperparameters of the lexical ranker."""
 
-    candidates: int = 40
+    candidates: int = 100
     """Best-scored labels mined per text and round; down to ``MIN_CANDIDATES`` for long texts, and
     more where texts have many labels."""
     steps: tuple[int, ...] = (15, 40)
     """Descent steps of each round."""
-    decay: float = 0.02
+    decay: float = 0.1
     """Strength of the pull to the initial weights."""
     widening: int = 8
     """Hard negatives of a text that get weights for its terms."""
@@ -52,7 +54,7 @@ class LexicalConfig:
     """Weights for each label on average, where that is more."""
     max_weights_of_many: int = 64 << 20
     """And no more than these."""
-    max_products: int = 192 << 20
+    max_products: int = 384 << 20
     """Products of term and weight in one step; beyond it texts keep their largest terms."""
     min_weight: float = 0.02
     """Smaller weights are dropped."""
@@ -95,12 +97,13 @@ def train_weights(
     queries = keep_largest(queries, max_terms)
     limit = config.weights_limit(targets.shape[1])
     anchor = first * np.float32(SCALE)
-    weights, decay = anchor, config.decay
+    weights = anchor
     # Random order: when time runs out, the texts with hard negatives are a random sample.
     order = np.random.default_rng([seed, 1]).permutation(n)
     shuffled = queries[order]
     near = np.full((n, 0), -1, np.int64)
     for number, steps in enumerate(config.steps):
+        last = number + 1 == len(config.steps)
         name = f"Lexical ranker: round {number + 1} of {len(config.steps)}"
         left = until - time.monotonic()
         if left <= 0:
@@ -121,58 +124,37 @@ def train_weights(
             pattern.data,
             training_pairs(targets, near, filters),
             steps=steps,
-            decay=decay,
+            decay=config.decay,
             device=device,
             until=until,
-            watch=None if held_out is None else _watch(held_out, own, pattern, NEARER),
+            better=held_out.comparison(pattern) if last and held_out is not None else None,
         )
-        log(Detail(_report(name, result, steps, len(found), n, decay)))
-        decay = result.decay
+        log(Detail(_report(name, result, steps, len(found), n, config.decay)))
         weights = sp.csr_matrix((result.weights, pattern.indices, pattern.indptr), pattern.shape)
-        if held_out is not None:
-            shares = NEARER if number + 1 < len(config.steps) else NEARER + FARTHER
-            share = _go_best_way_(held_out, own, weights, shares)
-            decay *= RAISED if share < 1 else 1.0
+        if held_out is not None and last:
+            share = _go_best_way_(held_out, own, weights)
             if share != 1:
                 log(Detail(f"{name}: {share:.2f} of the way is best for held-out texts"))
     return weights
 
 
 def _go_best_way_(
-    held_out: HeldOutTexts,
-    anchor: NDArray[np.float32],
-    weights: sp.csr_matrix,
-    shares: tuple[float, ...],
+    held_out: HeldOutTexts, anchor: NDArray[np.float32], weights: sp.csr_matrix
 ) -> float:
     """Change the weights to the best share of the way from the anchor, and return it."""
-    share = held_out.best_share(anchor, weights, shares)
+    share = held_out.best_share(anchor, weights, SHARES)
     if share != 1:
         weights.data = anchor + np.float32(share) * (weights.data - anchor)
     return share
 
 
-def _watch(
-    held_out: HeldOutTexts,
-    anchor: NDArray[np.float32],
-    pattern: sp.csr_matrix,
-    shares: tuple[float, ...],
-) -> Watch:
-    """Return what a descent asks how far weights should go."""
-
-    def best_share(values: NDArray[np.float32]) -> float:
-        weights = sp.csr_matrix((values, pattern.indices, pattern.indptr), pattern.shape)
-        return held_out.best_share(anchor, weights, shares)
-
-    return best_share
-
-
 def _report(name: str, result: DescentResult, steps: int, mined: int, n: int, decay: float) -> str:
     line = (
         f"{name}: loss {result.initial_loss / max(1, n):.4f} to {result.loss / max(1, n):.4f} "
-        f"per text in {result.steps} of {steps} steps"
+        f"per text in {result.steps} steps (planned: {steps})"
     )
     if result.decay > decay:
-        line += f"; decay raised to {result.decay:g}, as held-out texts ask for"
+        line += f"; decay {result.decay:g}, which is better for held-out texts"
     if mined < n:
         line += f"; warning: hard negatives for {mined:,} of {n:,} texts only, out of time"
     if result.stopped_by == "time":
@@ -198,18 +180,17 @@ def training_size(config: LexicalConfig, n: int, terms: float, positives: float)
 
     Example:
         >>> training_size(LexicalConfig(), 10_000, 20, 3)  # a limit far above 20 terms
-        (40, 319)
+        (100, 356)
         >>> training_size(LexicalConfig(), 100_000, 300, 5)
-        (20, 57)
+        (60, 56)
         >>> training_size(LexicalConfig(), 450_000, 20, 22)  # the best-scored labels are positives
-        (36, 32)
+        (76, 32)
     """
     room = config.max_products / max(1, n)
-    # The second round adds half of the first round's candidates.
-    fitting = int((room / max(1.0, terms) - positives) / 1.5)
+    fitting = int((room / max(1.0, terms) - positives) / PAIRS_PER_CANDIDATE)
     candidates = max(min(MIN_CANDIDATES, config.candidates), min(config.candidates, fitting))
     candidates += max(0, round(positives - USUAL_POSITIVES))
-    return candidates, max(MIN_TERMS, int(room / (1.5 * candidates + positives)))
+    return candidates, max(MIN_TERMS, int(room / (PAIRS_PER_CANDIDATE * candidates + positives)))
 
 
 def training_pairs(
@@ -223,16 +204,15 @@ def training_pairs(
         filters: (M, 2) pairs (text, label) to leave out.
 
     Returns:
-        LabelledPairs sorted by text, then label.
+        Pairs sorted by label, then text.
     """
-    n, n_labels = targets.shape
-    width = np.int64(n_labels)
+    n = targets.shape[0]
     own = sp.csr_matrix(targets).tocoo()
     mined = np.asarray((near >= 0).any(axis=1))
     own_kept = mined[own.row]
-    positives = np.sort(own.row[own_kept] * width + own.col[own_kept])
-    keys = (np.arange(n)[:, None] * width + near)[near >= 0]
+    positives = np.sort(own.col[own_kept] * np.int64(n) + own.row[own_kept])
+    keys = (near * np.int64(n) + np.arange(n)[:, None])[near >= 0]
     keys = sorted_unique(np.concatenate([keys, positives]))
     if filters is not None and len(filters):
-        keys = keys[~np.isin(keys, filters[:, 0] * width + filters[:, 1])]
-    return LabelledPairs(keys // width, keys % width, find_sorted(keys, positives)[1])
+        keys = keys[~np.isin(keys, filters[:, 1] * np.int64(n) + filters[:, 0])]
+    return LabelledPairs(keys % n, keys // n, find_sorted(keys, positives)[1])
