@@ -62,6 +62,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "added-labels",
         "added-vectors",
         "lexical",
+        "characters",
         "prior",
         "rerank",
         "choice",

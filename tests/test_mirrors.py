@@ -29,6 +29,7 @@ COVERED = {
     "contracts/test_retrievers.py": """
         ranking/retriever_specs ranking/retrievers/base ranking/retrievers/knn
         ranking/retrievers/lexical ranking/retrievers/added_names
+        ranking/retrievers/character_ranker
         ranking/retrievers/name_characters ranking/retrievers/names ranking/retrievers/vectors""",
     "data/augment/test_graph.py": "data/augment/self_annotation data/augment/walks",
     "data/test_dataset.py": "data/csr",
@@ -80,7 +81,8 @@ COVERED = {
     "ranking/lexical/test_descent.py": """
         ranking/lexical/device_loss ranking/lexical/hard_negatives ranking/lexical/host_loss
         ranking/lexical/pair_features ranking/lexical/ranker_training""",
-    "ranking/lexical/test_lexical_ranker.py": "ranking/lexical/sparsity",
+    "ranking/lexical/test_lexical_ranker.py": """
+        ranking/lexical/frequent_terms ranking/lexical/sparsity""",
     "ranking/lexical/test_one_vs_rest.py": """
         ranking/lexical/batches ranking/lexical/one_vs_rest_training""",
     "ranking/lexical/test_sparse_topk.py": "ranking/lexical/device_topk",

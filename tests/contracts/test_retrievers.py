@@ -19,7 +19,7 @@ from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, RetrieverSpec
-from umpteen.ranking.retrievers import name_characters
+from umpteen.ranking.retrievers import character_ranker, name_characters
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
@@ -54,6 +54,8 @@ def all_run(tiny_run, tiny_data, tmp_path_factory):
     WarmStart.begin(RunFolder(run), start, tiny_data, changes=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneVsRestConfig, "suits", lambda *given: True)
+        patch.setattr(character_ranker, "MIN_TEXTS", 1)
+        patch.setattr(character_ranker, "_read_already", lambda context: False)
         refit(run, tiny_data)
     return run
 

@@ -23,7 +23,7 @@ def slow_features(candidates, query, retrievers):
         s = candidates.scores[name][query].numpy()[own].astype(np.float64)
         if name in ("knn", "lexical_knn"):
             three = [np.log(s + 0.003), s > 0, s]
-        elif name in ("lexical_ranker", "name_characters"):
+        elif name in ("lexical_ranker", "character_ranker", "name_characters"):
             three = [log_softmax(s), s, s != 0]
         elif name == "one_vs_rest":
             three = [-np.log(1 + np.exp(-4 * (s - 1))), s, log_softmax(4 * (s - 1))]

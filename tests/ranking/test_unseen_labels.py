@@ -79,7 +79,7 @@ def test_hidden_labels_are_found():
     for each in (plain, model):
         best = top_k(each.scores(shown), fresh.rows, 1)
         found.append(int(take((right & new).long(), best, 0).sum()))
-    assert found[1] > 2 * found[0]
+    assert found[1] > 1.5 * found[0]
     none_right = ~(right & new).any(dim=1)
     best = top_k(model.scores(shown), fresh.rows, 1)
     assert int(take(new.long(), best, 0)[none_right].sum()) < 0.1 * 300

@@ -168,7 +168,8 @@ def test_combinations_leave_one_scorer_out():
         ("dual", "classifier"),
     ]
     assert scorer_combinations(["lexical_ranker"]) == [("lexical",)]
-    assert retrievers_of(("dual", "lexical"), ALL) == ("dual", "lexical_ranker", "one_vs_rest")
+    lexical = ("lexical_ranker", "one_vs_rest", "character_ranker")
+    assert retrievers_of(("dual", "lexical"), ALL) == ("dual", *lexical)
     assert retrievers_of(("knn",), RETRIEVER_SPECS) == ("knn",)
 
 

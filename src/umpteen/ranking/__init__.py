@@ -13,6 +13,7 @@ RETRIEVERS = Registry(
         "lexical_ranker": "umpteen.ranking.retrievers.lexical:LexicalRetriever",
         "one_vs_rest": "umpteen.ranking.retrievers.lexical:OneVsRestRetriever",
         "lexical_knn": "umpteen.ranking.retrievers.knn:LexicalKnn",
+        "character_ranker": "umpteen.ranking.retrievers.character_ranker:CharacterRanker",
         "names": "umpteen.ranking.retrievers.names:Names",
         "name_characters": "umpteen.ranking.retrievers.name_characters:NameCharacters",
     },

@@ -15,11 +15,11 @@ from umpteen.predictor import Predictor
 from umpteen.ranking.adjustments import similarity_floor
 from umpteen.ranking.candidates import Candidates, concat
 from umpteen.ranking.ensemble_model import EnsembleModel, KnnConfig
-from umpteen.ranking.lexical.ranker_training import SCALE
-from umpteen.ranking.lexical.sparse_topk import look_up, product, top_k_of_rows
+from umpteen.ranking.lexical.sparse_topk import top_k_of_rows
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.ranker import DEPTH, EnsembleRanker
 from umpteen.ranking.retrievers.base import Retriever
+from umpteen.ranking.retrievers.character_ranker import CharacterRanker
 from umpteen.ranking.retrievers.knn import Knn, LexicalKnn
 from umpteen.ranking.retrievers.lexical import LexicalRetriever
 from umpteen.ranking.snapshot import Snapshot
@@ -218,13 +218,19 @@ def text_scores_of(
     retrievers: dict[str, Retriever], queries: Queries, snapshot: Snapshot, found: Candidates
 ) -> dict[str, torch.Tensor]:
     """Score candidates as if their labels had been added after training, by their text."""
-    lexical = retrievers.get("lexical_ranker")
-    if not isinstance(lexical, LexicalRetriever):
+    readers = {
+        name: retriever
+        for name, retriever in retrievers.items()
+        if isinstance(retriever, LexicalRetriever | CharacterRanker)
+    }
+    if not readers:
         return {}
-    titles, vectorizer = snapshot.labels.titles, lexical.ranker.vectorizer
     rows = found.rows.cpu().numpy()
     used, places = np.unique(np.maximum(rows, 0), return_inverse=True)
-    labels = vectorizer.transform([titles[row] for row in used.tolist()])
-    cosines = product(vectorizer.transform(queries.texts), sp.csr_matrix(labels.T))
-    scores = np.float32(SCALE) * np.asarray(look_up(cosines, places.reshape(rows.shape)))
-    return {"lexical_ranker": torch.from_numpy(scores).to(found.rows.device)}
+    names = [snapshot.labels.titles[row] for row in used.tolist()]
+    return {
+        name: torch.from_numpy(
+            retriever.name_scores(queries, names, places.reshape(rows.shape))
+        ).to(found.rows.device)
+        for name, retriever in readers.items()
+    }

@@ -5,11 +5,13 @@ import pytest
 import scipy.sparse as sp
 
 from umpteen.errors import RunError
-from umpteen.ranking.lexical import lexical_ranker, ranker_training, sparsity
-from umpteen.ranking.lexical.lexical_ranker import FrequentTerms, LexicalRanker
+from umpteen.ranking.lexical import frequent_terms, ranker_training, sparsity
+from umpteen.ranking.lexical.frequent_terms import FrequentTerms
+from umpteen.ranking.lexical.lexical_ranker import LexicalRanker
 from umpteen.ranking.lexical.ranker_training import LexicalConfig, training_pairs
 from umpteen.ranking.lexical.sparse_topk import product
 from umpteen.ranking.lexical.sparsity import initial_weights, values_at, widen
+from umpteen.ranking.lexical.vectorizer import Vectorizer
 
 RNG = np.random.default_rng(4)
 TEXTS = [f"{a} {b}" for a in ("red", "green", "blue", "old") for b in ("fox", "cat", "owl")] * 3
@@ -166,7 +168,7 @@ def test_limits_on_weights_and_postings_hold():
 
 @pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
 def test_pruned_postings_do_not_change_the_scores_of_candidates(at_once, monkeypatch, tmp_path):
-    monkeypatch.setattr(lexical_ranker, "GATHERED_AT_ONCE", at_once)
+    monkeypatch.setattr(frequent_terms, "GATHERED_AT_ONCE", at_once)
     whole, terms = LexicalRanker.fit(TEXTS, targets(), LABELS)
     config = LexicalConfig(max_postings=1, many_labels=4)
     pruned, _ = LexicalRanker.fit(TEXTS, targets(), LABELS, config=config)
@@ -176,7 +178,7 @@ def test_pruned_postings_do_not_change_the_scores_of_candidates(at_once, monkeyp
     dense = np.pad((terms @ whole.weights).toarray(), ((0, 0), (0, 1)))
     expected = np.where(rows >= 0, np.take_along_axis(dense, np.maximum(rows, 0), 1), 0)
     pruned.save(tmp_path)
-    for ranker in (whole, pruned, LexicalRanker.load(tmp_path, len(LABELS))):
+    for ranker in (whole, pruned, LexicalRanker.load(tmp_path, len(LABELS), Vectorizer)):
         found = ranker.look_up(terms, product(terms, ranker.weights), rows)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     none = pruned.frequent_terms.look_up(terms * 0, rows)
@@ -185,7 +187,7 @@ def test_pruned_postings_do_not_change_the_scores_of_candidates(at_once, monkeyp
 
 
 def test_the_table_of_frequent_terms_is_bounded(monkeypatch):
-    monkeypatch.setattr(lexical_ranker, "MAX_VALUES", 23)
+    monkeypatch.setattr(frequent_terms, "MAX_VALUES", 23)
     residual = sparse(9, 10)
     table = FrequentTerms.of(residual)
     assert len(table.terms) == 2
@@ -213,10 +215,10 @@ def test_a_given_vectorizer_is_used():
 def test_a_loaded_ranker_has_the_same_weights_and_damage_raises_run_error(tmp_path):
     ranker, _ = LexicalRanker.fit(TEXTS, targets(), LABELS)
     ranker.save(tmp_path)
-    again = LexicalRanker.load(tmp_path, len(LABELS))
+    again = LexicalRanker.load(tmp_path, len(LABELS), Vectorizer)
     np.testing.assert_array_equal(again.weights.toarray(), ranker.weights.toarray())
     with pytest.raises(RunError, match="damaged"):
-        LexicalRanker.load(tmp_path, 2)
+        LexicalRanker.load(tmp_path, 2, Vectorizer)
     (tmp_path / "indices.npy").write_bytes(b"no")
     with pytest.raises(RunError, match="damaged"):
-        LexicalRanker.load(tmp_path, len(LABELS))
+        LexicalRanker.load(tmp_path, len(LABELS), Vectorizer)

@@ -46,6 +46,8 @@ class FitContext:
     """(N, V) tf-idf rows of the texts, set by the retriever that makes them."""
     raw_terms: sp.csr_matrix | None = None
     """The same, neither cut nor scaled to length one."""
+    ranker_seconds: float = 0.0
+    """How long the lexical ranker took to learn."""
     fitted: dict[str, Retriever] = field(default_factory=dict)
     """The retrievers before this one in ``RETRIEVERS``, by name."""
     names: Retriever | None = None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from numpy.typing import NDArray
 
 from umpteen.ranking.lexical.lexical_ranker import LexicalRanker
 from umpteen.ranking.lexical.one_vs_rest import OneVsRest
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
+from umpteen.ranking.lexical.ranker_training import SCALE
 from umpteen.ranking.lexical.sparse_topk import DeviceMatrix, look_up, product, top_k_of_rows
 from umpteen.ranking.lexical.vectorizer import Vectorizer
 from umpteen.ranking.queries import Queries
@@ -38,7 +42,7 @@ class LexicalRetriever(Retriever):
 
     spec = RetrieverSpec("logit", "lexical", reads_label_text=True)
 
-    def __init__(self, ranker: LexicalRanker, device: torch.device) -> None:
+    def __init__(self, ranker: LexicalRanker[Vectorizer], device: torch.device) -> None:
         self.ranker = ranker
         self.device = device
         # On a device products are dense anyway, and nothing is pruned.
@@ -50,6 +54,7 @@ class LexicalRetriever(Retriever):
         """Learn the weights of terms, where lexical scorers are wanted."""
         if not context.lexical:
             return None
+        started = time.monotonic()
         vectorizer, raw = Vectorizer.fit_transform([*context.texts, *context.label_texts])
         context.raw_terms = raw[: len(context.texts)]
         suits = OneVsRestConfig().suits(vectorizer.size, context.targets)
@@ -67,6 +72,7 @@ class LexicalRetriever(Retriever):
             seconds=context.time_for(share),
             log=context.log,
         )
+        context.ranker_seconds = time.monotonic() - started
         return cls(ranker, context.device)
 
     @classmethod
@@ -74,7 +80,7 @@ class LexicalRetriever(Retriever):
         """Read the weights."""
         if not folder.is_dir():
             return None
-        return cls(LexicalRanker.load(folder, context.n_labels), context.device)
+        return cls(LexicalRanker.load(folder, context.n_labels, Vectorizer), context.device)
 
     def save(self, folder: Path) -> None:
         """Write vocabulary and weights."""
@@ -128,6 +134,21 @@ class LexicalRetriever(Retriever):
             return scores
         own = look_up(self._added_scores(queries, snapshot), _rows(late.clamp_min(-1)))
         return torch.where(late >= 0, _tensor(own, rows), scores)
+
+    def name_scores(
+        self, queries: Queries, names: Sequence[str], places: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Score labels by their names, as if they had been added after training.
+
+        Args:
+            queries: B texts.
+            names: Of some labels.
+            places: (B, K) into the names.
+        """
+        vectorizer = self.ranker.vectorizer
+        own = sp.csr_matrix(vectorizer.transform(names).T)
+        cosines = product(vectorizer.transform(queries.texts), own)
+        return np.float32(SCALE) * np.asarray(look_up(cosines, places), np.float32)
 
 
 class OneVsRestRetriever(Retriever):
