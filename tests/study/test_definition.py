@@ -51,6 +51,16 @@ def test_every_combination_is_a_run_unless_a_switch_is_for_some(file):
     assert run.settings == ("train.epochs=3", "data.text=title", "augment.method=gandalf")
 
 
+def test_a_setting_with_a_place_is_written_as_the_file_has_it(file):
+    path = file(FILE.replace('["train.epochs=3"]', '["train.epochs=3", "encoder.name={encoder}"]'))
+    study = read_study(path, {"one": "/place", "encoder": "/models/mini"})
+    settings = study.runs()[0].settings
+    assert "encoder.name=/models/mini" in settings
+    assert [study.as_written(each) for each in settings] == [
+        "train.epochs=3", "encoder.name={encoder}", "data.text=title"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -22,6 +22,8 @@ def test_kept_results_are_whole_and_the_notes_give_their_figures(folder):
     assert len(kept) == sum(len(cell.results) for cell in cells)
     notes = (ROOT / "bench" / "notes").glob("*.md")
     said = "".join(note.read_text("utf-8") for note in notes)
+    for file in (folder / "results").iterdir():
+        assert "=/" not in file.read_text("utf-8"), f"{file.name} names a folder"
     for cell in cells:
         for metric in ("P@1", "P@5", "PSP@1", "PSP@5"):
             figure = mean_and_spread(cell.values(cell.best, metric))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,12 @@ class Study:
     head: str = ""
     """Of table and plots, where a model has it; by default the last of each model's own."""
     plots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the file that named a place, by what they are with the place."""
+
+    def as_written(self, setting: str) -> str:
+        """Return a setting as the file has it, so that a result names no folder of this machine."""
+        return self.written.get(setting, setting)
 
     def runs(self) -> list[Run]:
         """Return every run, data set by data set, seeds innermost."""
@@ -123,9 +129,20 @@ def read_study(path: str | Path, places: Mapping[str, str] | None = None) -> Stu
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
     try:
-        return _study(_filled(values, dict(places or {})), path.stem)
+        filled = _filled(values, dict(places or {}))
+        pairs = zip(_texts_in(filled), _texts_in(values), strict=True)
+        return replace(_study(filled, path.stem), written={a: b for a, b in pairs if a != b})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts of tables and lists, in order."""
+    if isinstance(value, (dict, list)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(each)
+    elif isinstance(value, str):
+        yield value
 
 
 def _filled(value: Any, places: dict[str, str]) -> Any:

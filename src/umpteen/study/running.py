@@ -186,7 +186,7 @@ def _run(
             "preset": run.preset,
             "switch": run.switch.name,
             "seed": run.seed,
-            "settings": overrides_of(study, run, data),
+            "settings": [study.as_written(each) for each in overrides_of(study, run, data)],
             "table": config.encoder.table,
             **measured(found),
             **trained(folder),
