@@ -16,9 +16,9 @@ read. Ways share their models, so that a comparison costs few trainings:
 ``folds N known``  the same, without labels that have no training text outside the fold
 
 A line of JSON for each way has metrics, calibration error, micro-F1 at the threshold ``auto``, CPU
-seconds, and the precisions of each judge. ``--brief`` measures ``held`` and ``folds N known`` of the
-last N only. The table at the end is of all lines of ``--out``, to
-which further calls append; ``--against`` names the way that others are compared with.
+seconds, and the precisions of each judge. ``--brief`` measures ``held`` and ``folds N known`` of
+the last N only. The table at the end is of all lines of ``--out``, to which further calls append;
+``--against`` names the way that others are compared with.
 """
 
 from __future__ import annotations
