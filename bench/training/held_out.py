@@ -170,13 +170,11 @@ class Trial:
                         ),
                     )  # fmt: skip
                 cost += one.cpu - self.aside
-                kept = (n,) if self.brief else (1, 2, folding.FOLDS)
-                if fold + 1 not in kept:
+                if fold + 1 not in ((n,) if self.brief else (1, 2, folding.FOLDS)):
                     continue
-                ways = {f"folds {fold + 1}": every, f"folds {fold + 1} known": known}
-                if self.brief:
-                    del ways[f"folds {fold + 1}"]
-                for way, parts in ways.items():
+                ways = {"": every, " known": known}
+                for kind in [" known"] if self.brief else ways:
+                    way, parts = f"folds {fold + 1}{kind}", ways[kind]
                     if not any(len(split) for _, split in parts):
                         continue
                     judge = folding._judge_of(whole, [split for _, split in parts])
