@@ -1,7 +1,7 @@
 """Few texts: hold some out for the ensemble, or fit it on models of folds and train on all.
 
     python -m bench training held-out DATA [--text title] [--sizes 1200 2000] [--seeds 17 18 19]
-        [--folds 1] [--ways held more folds] [--share 0.1]
+        [--folds 1] [--ways held more folds] [--share 0.1] [--brief]
         [--against held] [--out rows.jsonl]
 
 Subsets and judges are those of ``small-data``; the data's own validation and test splits are never
@@ -16,8 +16,9 @@ read. Ways share their models, so that a comparison costs few trainings:
 ``folds N known``  the same, without labels that have no training text outside the fold
 
 A line of JSON for each way has metrics, calibration error, micro-F1 at the threshold ``auto``, CPU
-seconds, and the precisions of each judge. The table at the end is of all lines of ``--out``, to
-which further calls append; ``--against`` names the way that others are compared with.
+seconds, and the precisions of each judge. ``--brief`` measures ``held`` and ``folds N known`` of
+the last N only. The table at the end is of all lines of ``--out``, to which further calls append;
+``--against`` names the way that others are compared with.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judges", type=int, default=1000)
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--ways", nargs="+", default=["held", "folds"])
+    parser.add_argument("--brief", action="store_true", help="what a rule can choose, and no more")
     parser.add_argument("--against", default="held")
     options.add_out(parser)
 
@@ -69,7 +71,7 @@ def main(args: argparse.Namespace) -> None:
             small = subset(data, size, args.judges, seed)
             name = f"{Path(args.data).name}{' all' if args.text == 'all' else ''}"
             about = {"data": name, "size": size, "seed": seed, "labels": len(small.labels)}
-            trial = Trial(small, args.text, seed, about, lines, args.out)
+            trial = Trial(small, args.text, seed, about, lines, args.out, args.brief)
             shares = {"held": max(min(HELD / size, 0.1), SHARE), "more": args.share}
             for way in [way for way in shares if way in args.ways]:
                 trial.held_out(way, shares[way])
@@ -90,6 +92,7 @@ class Trial:
     about: dict[str, Any]
     lines: list[dict[str, Any]]
     out: Path | None
+    brief: bool = False
 
     def settings(self, *more: str) -> list[str]:
         return [f"seed={self.seed}", f"data.text={self.text}", "train.threads=1", *more]
@@ -108,6 +111,8 @@ class Trial:
                     cache=place / "tokens",
                 )  # fmt: skip
             self.judge(model, way, training.cpu)
+            if self.brief:
+                return
             settings = load_config(str(place / "run" / "config.json"))
             predictor = Predictor.load(place / "run", device="cpu", with_ensemble=False)
             fitted = model.ensemble
@@ -147,7 +152,7 @@ class Trial:
                 every.append((found, judge.split))
                 counts = self.data.label_counts
                 known.append(folding._collect_known(own, of_fold, judge, counts=counts))
-                if len(every) == 1 and len(known[0][1]):
+                if not self.brief and len(every) == 1 and len(known[0][1]):
                     with Stopwatch() as side:
                         alone = known[0][0], dataclasses.replace(judge, split=known[0][1])
                         self.fold_alone(own, of_fold, alone, settings, place, started)
@@ -165,12 +170,11 @@ class Trial:
                         ),
                     )  # fmt: skip
                 cost += one.cpu - self.aside
-                if fold + 1 not in (1, 2, folding.FOLDS):
+                if fold + 1 not in ((n,) if self.brief else (1, 2, folding.FOLDS)):
                     continue
-                for way, parts in (
-                    (f"folds {fold + 1}", every),
-                    (f"folds {fold + 1} known", known),
-                ):
+                ways = {"": every, " known": known}
+                for kind in [" known"] if self.brief else ways:
+                    way, parts = f"folds {fold + 1}{kind}", ways[kind]
                     if not any(len(split) for _, split in parts):
                         continue
                     judge = folding._judge_of(whole, [split for _, split in parts])

@@ -10,6 +10,7 @@ from umpteen.config.default_rules import (
     USUAL_SHARE,
     batch_size,
     choose,
+    folds,
     held_out,
     length,
     preset_of,
@@ -90,27 +91,55 @@ def test_a_tokenizer_is_learned_where_the_packaged_one_loses_the_words(words, to
 
 
 HELD = [
-    (300, 0),
-    (599, 0),
-    (600, 60),
-    (640, 64),
-    (1201, 64),
-    (2133, 64),
-    (2200, 66),
-    (10**5, 3000),
+    (300, 0, 0),
+    (599, 0, 0),
+    (600, 0, 60),
+    (640, 0, 64),
+    (1201, 0, 64),
+    (2133, 0, 64),
+    (2200, 66, 66),
+    (10**5, 3000, 3000),
 ]
 
 
-@pytest.mark.parametrize(("queries", "expected"), HELD)
-def test_small_data_holds_out_what_an_ensemble_needs(queries, expected):
-    settings = held_out(facts(queries=queries)).settings
-    assert set(settings) == {"validation.share"}
-    assert round(settings["validation.share"] * queries) == expected
+@pytest.mark.parametrize(("queries", "of_bag", "of_others"), HELD)
+def test_small_data_holds_out_what_an_ensemble_needs_or_nothing(queries, of_bag, of_others):
+    for encoder, expected in (("bag", of_bag), ("convolution", of_others)):
+        settings = held_out(facts(queries=queries, encoder=encoder)).settings
+        assert set(settings) == {"validation.share"}
+        assert round(settings["validation.share"] * queries) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"queries": 599}, {}),
+        ({"queries": 600}, {"ensemble.folds": 2}),
+        ({"queries": 2133, "spare": 0}, {"ensemble.folds": 2}),
+        ({"queries": 2134}, {}),
+        ({"queries": 1200, "validation": 30}, {}),
+        ({"queries": 1200, "encoder": "transformer", "spare": 0}, {}),
+        ({"queries": 1200, "min_validation": 0}, {}),
+    ],
+)
+def test_two_folds_of_a_bag_are_cross_validated(changes, expected):
+    assert folds(facts(**changes)).settings == expected
+
+
+def test_texts_are_held_out_to_choose_the_epoch_where_no_ensemble_is_wanted():
+    settings = held_out(facts(queries=1200, min_validation=0)).settings
+    assert round(settings["validation.share"] * 1200) == 64
+
+
+def test_folds_that_the_user_sets_leave_the_held_out_texts_to_the_rule():
+    settings = choose(facts(queries=1200), ["ensemble.folds=5"]).settings
+    assert settings["validation.share"] == 0.0
+    assert "ensemble.folds" not in settings
 
 
 @pytest.mark.parametrize("changes", [{"spare": 49}, {"min_validation": 65}])
 def test_nothing_is_held_out_where_it_is_too_few_for_an_ensemble(changes):
-    said = held_out(facts(queries=1200, **changes))
+    said = held_out(facts(queries=1200, encoder="transformer", **changes))
     assert said.settings == {"validation.share": 0.0}
     assert "cross-validated" in said.reason
 
@@ -127,7 +156,8 @@ def test_the_usual_share_is_that_of_the_presets(encoder):
 
 
 def test_spare_queries_bound_what_is_held_out():
-    assert "55 of 1,200 texts" in held_out(facts(queries=1200, spare=55)).reason
+    few = facts(queries=1200, spare=55, encoder="transformer")
+    assert "55 of 1,200 texts" in held_out(few).reason
 
 
 def test_the_preset_follows_the_encoder():
@@ -154,8 +184,8 @@ def test_the_measured_data_set_keeps_its_measured_settings():
 def test_every_rule_with_something_to_say_has_a_line():
     choice = choose(SHORT)
     silent = [rule for rule in RULES if not rule(SHORT).reason]
-    assert silent == [token_table]
-    assert len(choice.reasons) == len(RULES)
+    assert silent == [token_table, folds]
+    assert len(choice.reasons) == 1 + len(RULES) - len(silent)
     assert choice.reasons[2].startswith("batches.size 128: 7,138 queries")
 
 

@@ -78,9 +78,18 @@ def few_queries(n=600):
     return Dataset.from_lists(texts, [[row % 7, 10 + row % 11] for row in range(n)])
 
 
-def test_few_queries_are_held_out_in_number_for_an_ensemble():
+def test_of_few_queries_none_is_held_out_for_a_bag():
     data = few_queries()
     found = resolved(data)
+    assert "validation" not in training_splits(data, found.config)
+    assert found.config.ensemble.folds == 2
+    assert any(line.startswith("validation.share 0.0: none of 600") for line in found.reasons)
+    assert any(line.startswith("ensemble.folds 2: ") for line in found.reasons)
+
+
+def test_few_queries_are_held_out_in_number_for_other_encoders():
+    data = few_queries()
+    found = resolved(data, overrides=["encoder.name=convolution"])
     assert len(training_splits(data, found.config)["validation"]) == 60
     assert any(line.startswith("validation.share 0.1: 60 of 600") for line in found.reasons)
 

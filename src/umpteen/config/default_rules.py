@@ -28,6 +28,10 @@ HELD_SHARE = 0.1
 FEWEST_QUERIES = 600
 MIN_SELECTING = 30
 USUAL_SHARE = 0.03
+FOLDED_ENCODER = "bag"
+"""Whose model of a fold takes seconds; others were not measured."""
+FOLDS_OF_FEW = 2
+"""Of five, from ``FEWEST_QUERIES`` texts on; fewer texts need all five."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +107,28 @@ def held_out(facts: DataProfile) -> RuleResult:
     share = round(min(HELD_QUERIES / facts.queries, HELD_SHARE), 4) if facts.queries else 0.0
     held = min(round(share * facts.queries), facts.spare)
     if facts.queries < FEWEST_QUERIES or held < max(facts.min_validation, MIN_SELECTING):
+        few = "too few to choose an epoch by"
+    elif facts.encoder == FOLDED_ENCODER and facts.min_validation:
+        few = f"a {facts.encoder} ranks better where it is trained on all of them"
+    else:
         return RuleResult(
-            f"none {of_them}: too few to choose an epoch by, so the last one is used and the "
-            "ensemble is cross-validated",
-            {"validation.share": 0.0},
+            f"{held} {of_them}, for the epoch and the ensemble", {"validation.share": share}
         )
     return RuleResult(
-        f"{held} {of_them}, for the epoch and the ensemble", {"validation.share": share}
+        f"none {of_them}: {few}, so the last epoch is used and the ensemble is cross-validated",
+        {"validation.share": 0.0},
+    )
+
+
+def folds(facts: DataProfile) -> RuleResult:
+    """Return how many folds of few texts the ensemble is fitted on."""
+    none_held = held_out(facts).settings.get("validation.share") == 0.0
+    if not none_held or facts.queries < FEWEST_QUERIES or facts.encoder != FOLDED_ENCODER:
+        return RuleResult("")
+    return RuleResult(
+        f"where the ensemble of {facts.queries:,} texts is cross-validated, {FOLDS_OF_FEW} of 5 "
+        "folds are enough",
+        {"ensemble.folds": FOLDS_OF_FEW},
     )
 
 
@@ -118,6 +137,7 @@ RULES: tuple[Callable[[DataProfile], RuleResult], ...] = (
     length,
     batch_size,
     held_out,
+    folds,
 )
 """In the order in which they are shown."""
 
