@@ -193,14 +193,20 @@ def leftovers(folder: str | Path) -> list[Path]:
     return sorted(place for place in found if _LEFTOVER.fullmatch(place.name))
 
 
-def clear_leftovers(folder: str | Path) -> None:
+def clear_leftovers(folder: str | Path, *, of: str | None = None) -> None:
     """Remove leftovers; a folder that was put aside for one that never came gets its name back.
 
-    Only for a folder that no other process writes to.
+    Only for a folder that no other process writes to, or a name that no other process writes.
+
+    Args:
+        folder: Where they lie.
+        of: The name of the file or folder whose leftovers are removed; None for all.
     """
     for place in leftovers(folder):
         match = _LEFTOVER.fullmatch(place.name)
         assert match is not None
+        if of not in (None, match["name"]):
+            continue
         rightful = place.with_name(match["name"])
         if match["old"] and not rightful.exists():
             os.replace(place, rightful)

@@ -178,6 +178,8 @@ class RecordFile:
         try:
             key, rows, size = state["key"], int(state["rows"]), int(state["bytes"])
             self._kinds = dict(state["kinds"])
+            if not isinstance(key, dict) or min(rows, size) < 0:
+                raise ValueError(state)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._state} is damaged; leave --resume out") from error
         if key != self._key:
