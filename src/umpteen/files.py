@@ -172,15 +172,21 @@ def disk_errors(place: str | Path, *, advice: str) -> Iterator[None]:
     except UmpteenError:
         raise
     except Exception as error:
-        # Libraries that write by themselves have errors of their own, with the system's words.
-        codes = [error.errno] if isinstance(error, OSError) else []
-        codes += [code for code in _DISK_ERRORS if os.strerror(code) in str(error)]
-        found = [code for code in codes if code in _DISK_ERRORS]
-        if not found:
+        found = disk_error(place, error, advice=advice)
+        if found is None:
             raise
-        raise NotWritten(
-            f"{place} could not be written ({os.strerror(found[0])}); make room, then {advice}"
-        ) from error
+        raise found from error
+
+
+def disk_error(place: str | Path, error: Exception, *, advice: str) -> NotWritten | None:
+    """Return the sentence for an error of a disk; None for any other error."""
+    # Libraries that write by themselves have errors of their own, with the system's words.
+    codes = [error.errno] if isinstance(error, OSError) else []
+    codes += [code for code in _DISK_ERRORS if os.strerror(code) in str(error)]
+    found = [os.strerror(code) for code in codes if code in _DISK_ERRORS]
+    if not found:
+        return None
+    return NotWritten(f"{place} could not be written ({found[0]}); make room, then {advice}")
 
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)

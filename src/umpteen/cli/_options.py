@@ -69,11 +69,19 @@ def sentences(function: Function) -> Function:
                 # The reader went away (head, less); this is no error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
-            place = f": {error.filename}" if error.filename else ""
-            log(f"umpteen: {error.strerror or error}{place}")
+            log(f"umpteen: {_sentence(error)}")
             sys.exit(1)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _sentence(error: OSError) -> str:
+    """Say what the system refused, and where if it is known."""
+    from umpteen.files import disk_error
+
+    full = disk_error(error.filename or "a file", error, advice="repeat the command")
+    place = f": {error.filename}" if error.filename else ""
+    return str(full or f"{error.strerror or error}{place}")
 
 
 def log(text: str) -> None:
