@@ -16,7 +16,6 @@ from umpteen.files import (
     atomic_folder,
     clear_leftovers,
     disk_errors,
-    exclusive_folder,
     read_json,
     write_json,
 )
@@ -26,6 +25,7 @@ from umpteen.index.exact import ExactIndex
 from umpteen.index.ivfpq import DEFAULT_MEMORY, IVFPQ_LABELS, IvfPqIndex
 from umpteen.index.mapped_rows import MappedRows
 from umpteen.index.recall import share_found
+from umpteen.locks import exclusive_folder
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.registry import resolve, resolve_saved
 from umpteen.run_folder import RunFolder

@@ -9,7 +9,7 @@ from hard_disks import no_room
 
 import umpteen
 from umpteen.errors import LabelMismatch, RunError
-from umpteen.files import exclusive_folder
+from umpteen.locks import exclusive_folder
 
 
 def measured(result) -> list[dict]:

@@ -246,6 +246,16 @@ def test_more_labels_than_there_are_can_be_asked_for(umpteen_command, trained):
     assert len(json.loads(made.stdout)["labels"]) == len(umpteen.Predictor.load(trained).labels)
 
 
+def test_two_processes_do_not_write_one_file(umpteen_command, fails, trained, tmp_path):
+    file, out = write_rows(tmp_path, "a.csv"), tmp_path / "out.jsonl"
+    first = RecordFile(out, "jsonl", RecordLines("jsonl", []), {"k": 1}, resume=False)
+    first.append([{"text": "red apple"}])
+    said = fails(umpteen_command("predict", trained, file, "--out", out))
+    assert "another process writes" in said
+    first.close()
+    assert RecordFile(out, "jsonl", RecordLines("jsonl", []), {"k": 1}, resume=True).rows == 1
+
+
 @pytest.mark.processes
 def test_a_process_that_is_killed_loses_and_doubles_nothing(umpteen_command, trained, tmp_path):
     texts = tmp_path / "texts.txt"
