@@ -13,7 +13,7 @@ import umpteen
 ROOT = Path(umpteen.__file__).parent
 LAYERS = (
     {
-        "display", "errors", "escape", "extras", "files", "head_names", "log_lines",
+        "display", "errors", "escape", "extras", "files", "head_names", "locks", "log_lines",
         "predictions", "registry", "sorted_unique", "text_input", "types",
     },
     {"data", "compute", "metrics"},

@@ -19,7 +19,6 @@ from pathlib import Path
 from bench.common import options
 from bench.common.results import facts, print_facts, save
 from bench.common.tables import print_rows
-from umpteen.data.sources.synthetic import SyntheticData
 
 TOKENIZE = """
 import sys
@@ -31,6 +30,15 @@ texts = load_dataset(sys.argv[1])["train"].texts()
 tokenizer = train_tokenizer(islice(texts, 50_000), vocabulary=8_000)
 store = tokenize(texts, tokenizer, max_tokens=32, folder=sys.argv[1] + "/tokens")
 print(f"{store.n_tokens:,} tokens", file=sys.stderr)
+"""
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from umpteen.data.sources.synthetic import SyntheticData
+rows, labels = map(int, sys.argv[2:])
+SyntheticData(rows, 10_000, labels, 2.0, 5.0).write(Path(sys.argv[1]))
 """
 
 
@@ -63,7 +71,9 @@ def main(given: argparse.Namespace) -> None:
         place.mkdir(parents=True, exist_ok=given.keep)
         try:
             if not (place / "test.jsonl").exists():
-                SyntheticData(rows, 10_000, given.labels, 2.0, 5.0).write(place)
+                # In a process of its own: ru_maxrss of a child begins at the peak of its parent.
+                sizes = [str(rows), str(given.labels)]
+                subprocess.run([sys.executable, "-c", WRITE, str(place), *sizes], check=True)
             if given.only != "tokenize":
                 command = ["-m", "umpteen", "data", "check", str(place)]
                 found.append(measure(rows, "data check", command))

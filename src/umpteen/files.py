@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
-import logging
 import mmap
 import os
 import re
@@ -106,54 +104,6 @@ def atomic_folder(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def exclusive_folder(path: str | Path, *, busy: UmpteenError) -> Iterator[None]:
-    """Hold the lock of a folder, which is made where it is missing.
-
-    The system releases the lock however the process ends. A folder that is empty in the end is
-    removed if it was made here.
-
-    Args:
-        path: The folder.
-        busy: Raised if another process holds the lock.
-    """
-    path = Path(path)
-    while True:
-        made = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _lock(handle, path, busy)
-            if not _is_same(handle, path):  # removed by whoever had the lock before
-                continue
-            try:
-                yield
-            finally:
-                if made:
-                    with contextlib.suppress(OSError):
-                        path.rmdir()
-            return
-        finally:
-            os.close(handle)
-
-
-def _lock(handle: int, path: Path, busy: UmpteenError) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            raise busy from None
-        logging.getLogger(__name__).warning(
-            "%s cannot be locked (%s); make sure that no other process writes to it", path, error
-        )
-
-
-def _is_same(handle: int, path: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    return False
-
-
-@contextlib.contextmanager
 def disk_errors(place: str | Path, *, advice: str) -> Iterator[None]:
     """Turn errors of a disk that is full or broken into a sentence, whoever raises them.
 
@@ -172,15 +122,21 @@ def disk_errors(place: str | Path, *, advice: str) -> Iterator[None]:
     except UmpteenError:
         raise
     except Exception as error:
-        # Libraries that write by themselves have errors of their own, with the system's words.
-        codes = [error.errno] if isinstance(error, OSError) else []
-        codes += [code for code in _DISK_ERRORS if os.strerror(code) in str(error)]
-        found = [code for code in codes if code in _DISK_ERRORS]
-        if not found:
+        found = disk_error(place, error, advice=advice)
+        if found is None:
             raise
-        raise NotWritten(
-            f"{place} could not be written ({os.strerror(found[0])}); make room, then {advice}"
-        ) from error
+        raise found from error
+
+
+def disk_error(place: str | Path, error: Exception, *, advice: str) -> NotWritten | None:
+    """Return the sentence for an error of a disk; None for any other error."""
+    # Libraries that write by themselves have errors of their own, with the system's words.
+    codes = [error.errno] if isinstance(error, OSError) else []
+    codes += [code for code in _DISK_ERRORS if os.strerror(code) in str(error)]
+    found = [os.strerror(code) for code in codes if code in _DISK_ERRORS]
+    if not found:
+        return None
+    return NotWritten(f"{place} could not be written ({found[0]}); make room, then {advice}")
 
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -193,14 +149,20 @@ def leftovers(folder: str | Path) -> list[Path]:
     return sorted(place for place in found if _LEFTOVER.fullmatch(place.name))
 
 
-def clear_leftovers(folder: str | Path) -> None:
+def clear_leftovers(folder: str | Path, *, of: str | None = None) -> None:
     """Remove leftovers; a folder that was put aside for one that never came gets its name back.
 
-    Only for a folder that no other process writes to.
+    Only for a folder that no other process writes to, or a name that no other process writes.
+
+    Args:
+        folder: Where they lie.
+        of: The name of the file or folder whose leftovers are removed; None for all.
     """
     for place in leftovers(folder):
         match = _LEFTOVER.fullmatch(place.name)
         assert match is not None
+        if of not in (None, match["name"]):
+            continue
         rightful = place.with_name(match["name"])
         if match["old"] and not rightful.exists():
             os.replace(place, rightful)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from umpteen.errors import ConfigError, LabelMismatch, RunError
-from umpteen.files import atomic_folder, disk_errors, read_json, write_json
+from umpteen.files import (
+    atomic_folder,
+    clear_leftovers,
+    disk_errors,
+    read_json,
+    write_json,
+)
 from umpteen.index import INDEXES
 from umpteen.index.base import LabelIndex
 from umpteen.index.exact import ExactIndex
 from umpteen.index.ivfpq import DEFAULT_MEMORY, IVFPQ_LABELS, IvfPqIndex
+from umpteen.index.mapped_rows import MappedRows
 from umpteen.index.recall import share_found
+from umpteen.locks import exclusive_folder
 from umpteen.ranking.label_vectors import LabelVectors
 from umpteen.registry import resolve, resolve_saved
 from umpteen.run_folder import RunFolder
@@ -32,14 +41,16 @@ def load_label_indexes(folder: RunFolder, model: str, label_vectors: LabelVector
 
     Raises:
         RunError: If an index is damaged or of an unknown kind.
-        LabelMismatch: If it was built for another model.
+        LabelMismatch: If it was built for another model, or from other vectors.
     """
     for head in label_vectors.heads:
         place = folder.index / head
         if not place.is_dir():
             continue
-        about = read_json(place / "about.json", error=RunError)
         again = f"build it again with: umpteen index {folder.path}"
+        if not (place / "about.json").is_file():
+            raise RunError(f"{place / 'about.json'} is missing; {again}")
+        about = read_json(place / "about.json", error=RunError)
         if not isinstance(about, dict) or not {"model", "kind"} <= set(about):
             raise RunError(f"{place / 'about.json'} is damaged; {again}")
         if about["model"] != model:
@@ -48,8 +59,12 @@ def load_label_indexes(folder: RunFolder, model: str, label_vectors: LabelVector
                 f"{again}"
             )
         kind = resolve_saved(INDEXES, about["kind"], kind="index", source=place / "about.json")
-        options = {"vectors": label_vectors.numpy(head)} if _rescores(kind) else {}
-        label_vectors.use_index(head, kind.load(place / "index", **options))
+        vectors = label_vectors.numpy(head)
+        index = kind.load(place / "index", **({"vectors": vectors} if _rescores(kind) else {}))
+        own = MappedRows(vectors).fingerprint()
+        if (index.n_labels, index.dim) != vectors.shape or about.get("vectors", own) != own:
+            raise LabelMismatch(f"{place} was built from other label vectors; {again}")
+        label_vectors.use_index(head, index)
 
 
 def build_label_indexes(
@@ -81,23 +96,44 @@ def build_label_indexes(
 
     Raises:
         ConfigError: If an option does not belong to the kind.
+        NotWritten: If the disk is full.
+        RunError: If another process builds an index of the run.
     """
     names = heads or label_vectors.heads
-    kind = kind or default_kind(label_vectors, names, max_memory)
+    given, kind = kind, kind or default_kind(label_vectors, names, max_memory)
     builder = resolve(INDEXES, kind, kind="index")
     if factory and kind != "faiss":
         raise ConfigError("--factory is for --kind faiss")
+    if max_memory is not None and given and not _rescores(builder):
+        raise ConfigError(f"--max-memory is for --kind ivfpq, not {kind}; leave it out")
     options: dict[str, Any] = {"factory": factory} if factory else {}
-    with tempfile.TemporaryDirectory(dir=folder.path, prefix=".index-") as workspace:
+    again = disk_errors(folder.index, advice="build the index again")
+    with again, _workspace(folder) as workspace:
         if _rescores(builder):
-            options = {"max_memory": max_memory or DEFAULT_MEMORY, "workspace": workspace}
+            memory = DEFAULT_MEMORY if max_memory is None else max_memory
+            options = {"max_memory": memory, "workspace": workspace}
         built = {name: builder.build(label_vectors.numpy(name), **options) for name in names}
         rows = [_measure(label_vectors, name, each, queries, k) for name, each in built.items()]
         if kind == "exact":
             shutil.rmtree(folder.index, ignore_errors=True)
         else:
-            _save(folder, kind, built)
+            _save(folder, kind, built, label_vectors)
     return rows
+
+
+@contextlib.contextmanager
+def _workspace(folder: RunFolder) -> Iterator[Path]:
+    """Yield an empty folder for the files of one build; remove what a killed build left."""
+    place = folder.path / ".index-build"
+    busy = RunError(f"another process builds an index of {folder.path}; wait until it ends")
+    with exclusive_folder(place, busy=busy):
+        clear_leftovers(folder.path, of=folder.index.name)
+        for left in place.iterdir():
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def default_kind(
@@ -109,10 +145,11 @@ def default_kind(
     return "ivfpq" if exceeds or len(label_vectors) >= IVFPQ_LABELS else "exact"
 
 
-def _save(folder: RunFolder, kind: str, built: dict[str, LabelIndex]) -> None:
+def _save(
+    folder: RunFolder, kind: str, built: dict[str, LabelIndex], label_vectors: LabelVectors
+) -> None:
     # All at once, and only now: what was there before serves until the new one is whole.
-    again = disk_errors(folder.index, advice="build the index again")
-    with again, atomic_folder(folder.index, replace=True) as temporary:
+    with atomic_folder(folder.index, replace=True) as temporary:
         for head, each in built.items():
             (temporary / head).mkdir()
             place: Path = temporary / head / "index"
@@ -120,7 +157,8 @@ def _save(folder: RunFolder, kind: str, built: dict[str, LabelIndex]) -> None:
                 each.save(place, with_vectors=False)  # those of the model are used
             else:
                 each.save(place)
-            about = {"kind": kind, "model": folder.model("best").name}
+            vectors = MappedRows(label_vectors.numpy(head)).fingerprint()
+            about = {"kind": kind, "model": folder.model("best").name, "vectors": vectors}
             write_json(temporary / head / "about.json", about)
 
 
@@ -128,7 +166,7 @@ def _measure(
     label_vectors: LabelVectors, head: str, built: LabelIndex, queries: torch.Tensor, k: int
 ) -> dict[str, Any]:
     """Return recall of the exact top k and the time per query of both."""
-    own = queries[:, label_vectors.columns[head]]
+    own, k = queries[:, label_vectors.columns[head]], min(k, built.n_labels)
     if isinstance(built, IvfPqIndex):
         exact = built.scan  # the vectors may not fit in memory
     else:

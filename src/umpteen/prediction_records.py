@@ -48,7 +48,7 @@ def predict_records(
             texts = [_of_line(text, which) for text in texts]
         top = model.predict(
             texts,
-            options.k,
+            min(options.k, max(1, model.snapshot().n_labels)),  # arrays have k columns
             head=options.head,
             threshold=options.threshold,
             explain=options.explain,

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from hard_disks import no_room
 
 from umpteen.cli import main
 from umpteen.cli.data import ELSEWHERE
@@ -226,3 +227,19 @@ def test_check_counts_rows_of_an_array_and_lines_of_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "a.json, row 2: empty text" in run("check", tmp_path / "a.json").stderr
     assert "a.jsonl, line 2: empty text" in run("check", tmp_path / "a.jsonl").stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["convert", "--to", "csv"], ["convert", "--to", "parquet"], ["augment"]]
+)
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(
+    command, umpteen_command, fails, tiny_data_folder, tmp_path
+):
+    if "parquet" in command:
+        pytest.importorskip("pyarrow")
+    name, *flags = command
+    with no_room(200):
+        said = fails(umpteen_command("data", name, tiny_data_folder, tmp_path / "out", *flags))
+    assert "could not be written" in said
+    assert "make room, then repeat the command" in said
+    assert not list(tmp_path.iterdir())

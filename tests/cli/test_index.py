@@ -5,8 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from hard_disks import no_room
 
 import umpteen
+from umpteen.errors import LabelMismatch, RunError
+from umpteen.locks import exclusive_folder
 
 
 def measured(result) -> list[dict]:
@@ -48,7 +51,7 @@ def test_vectors_beyond_the_memory_get_inverted_lists(umpteen_command, fails, ru
     pytest.importorskip("faiss")
     before = umpteen.Predictor.load(run).predict("red apple", 5, head="combined")
     assert "64 MiB" in fails(umpteen_command("index", run, "--max-memory", "10"))
-    assert not list(run.glob(".index-*"))
+    assert not (run / ".index-build").exists()
     rows = measured(umpteen_command("index", run, "--kind", "ivfpq", "--json"))
     assert [row["recall"] for row in rows] == [pytest.approx(100)] * 3
     model = umpteen.Predictor.load(run)
@@ -93,6 +96,65 @@ def test_an_index_that_cannot_be_built_leaves_the_old_one(umpteen_command, fails
     ]
 
 
+def test_an_index_of_other_vectors_is_refused_until_it_is_built_again(umpteen_command, run):
+    faiss = pytest.importorskip("umpteen.index.faiss_index")
+    pytest.importorskip("faiss")
+    flags = ["--kind", "faiss", "--factory", "Flat", "--head", "dual", "--json"]
+    measured(umpteen_command("index", run, *flags))
+    vectors = umpteen.Predictor.load(run).label_vectors.numpy("dual")
+    place = run / "index" / "dual"
+    about = json.loads((place / "about.json").read_text())
+    (place / "about.json").write_text(json.dumps({**about, "vectors": "0" * 64}))
+    with pytest.raises(LabelMismatch, match="built from other label vectors.*umpteen index"):
+        umpteen.Predictor.load(run)
+    del about["vectors"]
+    (place / "about.json").write_text(json.dumps(about))
+    umpteen.Predictor.load(run)
+    faiss.FaissIndex.build(vectors[:-1], factory="Flat").save(place / "index")
+    with pytest.raises(LabelMismatch, match="built from other label vectors.*umpteen index"):
+        umpteen.Predictor.load(run)
+    (place / "about.json").unlink()
+    with pytest.raises(RunError, match=r"about\.json is missing; build it again with: umpteen"):
+        umpteen.Predictor.load(run)
+    measured(umpteen_command("index", run, *flags))
+    umpteen.Predictor.load(run)
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next_one(umpteen_command, run):
+    pytest.importorskip("faiss")
+    (run / ".index-build" / "umpteen-index-x").mkdir(parents=True)
+    (run / ".index-build" / "umpteen-index-x" / "labels.faiss").write_text("half")
+    (run / ".index.0123abcd.tmp").mkdir()
+    (run / ".models.json.0123abcd.tmp").write_text("of a training")
+    measured(umpteen_command("index", run, "--kind", "ivfpq", "--json"))
+    hidden = [place.name for place in run.iterdir() if place.name.startswith(".")]
+    assert hidden == [".models.json.0123abcd.tmp"]
+
+
+def test_two_builds_of_a_run_do_not_meet(umpteen_command, fails, run):
+    with exclusive_folder(run / ".index-build", busy=RunError("here")):
+        assert "another process builds an index" in fails(umpteen_command("index", run))
+    measured(umpteen_command("index", run, "--json"))
+
+
+@pytest.mark.parametrize("kind", ["faiss", "ivfpq"])
+def test_a_full_disk_is_a_sentence_and_leaves_the_old_index(umpteen_command, fails, run, kind):
+    pytest.importorskip("faiss")
+    measured(umpteen_command("index", run, "--kind", "faiss", "--factory", "Flat", "--json"))
+    with no_room(500):
+        said = fails(umpteen_command("index", run, "--kind", kind))
+    assert "could not be written" in said
+    assert "make room, then build the index again" in said
+    assert type(umpteen.Predictor.load(run).label_vectors.index("dual")).__name__ == "FaissIndex"
+    assert not [place for place in run.iterdir() if place.name.startswith(".index")]
+
+
+def test_more_labels_than_there_are_can_be_asked_for(umpteen_command, run):
+    result = umpteen_command("index", run, "-k", 10**11)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.count("100.00") >= 3
+
+
 def test_errors_are_sentences(umpteen_command, fails, run, tmp_path):
     assert "is not a run folder" in fails(umpteen_command("index", tmp_path / "nowhere"))
     assert "Did you mean 'exact'?" in fails(umpteen_command("index", run, "--kind", "exakt"))
@@ -106,3 +168,17 @@ def test_wrong_usage_exits_with_2(umpteen_command, fails, run):
     fails(umpteen_command("index", run, "-k", "0"), code=2)
     said = fails(umpteen_command("index", run, "--max-memory", "much"), code=2)
     assert "'much' is no size" in said
+
+
+@pytest.mark.parametrize("size", ["1e400", "1.2.3", ".", "0", "0.1b", "-1GiB", "nan", "9" * 400])
+def test_a_size_that_is_none_is_wrong_usage(size, umpteen_command, fails, run):
+    said = fails(umpteen_command("index", run, "--max-memory", size), code=2)
+    assert "write" in said
+    assert "2GiB" in said
+
+
+def test_memory_is_an_option_of_one_kind(umpteen_command, fails, run):
+    for kind in ("faiss", "exact"):
+        said = fails(umpteen_command("index", run, "--kind", kind, "--max-memory", "1GiB"))
+        assert "--max-memory is for --kind ivfpq" in said
+    measured(umpteen_command("index", run, "--max-memory", "1GiB", "--json"))

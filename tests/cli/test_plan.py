@@ -95,6 +95,7 @@ def test_a_bank_of_labels_is_planned_for_several_gpus(umpteen_command):
         (("--encoder", "distlbert"), "Did you mean 'distilbert'?"),
         (("--gpu", "h2000"), "Did you mean 'h200'?"),
         (("--gpus", "0"), "--gpus must be above 0, not 0"),
+        (("--labels", "1" + 400 * "0"), "--labels must be at most 1,000,000,000,000,000"),
         (("--preset", "unidek"), "unidec"),
         (("--set", "train.label_storage=fp8"), "train.label_storage must be fp32 or bf16"),
         (("--positives", "200000"), "more labels of a query than --labels"),

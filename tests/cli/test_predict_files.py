@@ -7,6 +7,7 @@ import time
 import forks
 import pytest
 from forks import fork
+from hard_disks import no_room
 
 import umpteen
 from umpteen.data.record_output import RecordFile, RecordLines
@@ -171,7 +172,7 @@ def test_a_file_is_continued_to_the_same_bytes(
         ["a.csv", whole.name, out.name]
     )
     done = umpteen_command("predict", trained, file, "--out", out, "--resume")
-    assert "is complete" in done.stderr
+    assert "no part of it is left to continue" in done.stderr
 
 
 def test_another_command_or_file_is_not_continued(
@@ -189,6 +190,70 @@ def test_another_command_or_file_is_not_continued(
     fresh = umpteen_command("predict", trained, file, "--out", out)
     assert fresh.exit_code == 0, fresh.stderr
     assert len(out.read_text().splitlines()) == 10
+
+
+def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(
+    umpteen_command, fails, trained, tmp_path
+):
+    file = write_rows(tmp_path, "a.jsonl")
+    (tmp_path / "folder").mkdir()
+    before = file.read_bytes()
+    for out, says in (
+        (tmp_path / "folder", "is a folder; name a file"),
+        ("", "is a folder; name a file"),
+        (tmp_path / "nowhere" / "out.csv", "there is no folder"),
+        (file, "is the file of the texts; name another file"),
+    ):
+        assert says in fails(umpteen_command("predict", trained, file, "--out", out))
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "folder"]
+
+
+@pytest.mark.parametrize("damage", [{"key": None}, {"rows": -1}, {"bytes": -9}, {"kinds": "x"}])
+def test_a_damaged_count_of_rows_is_not_continued(
+    damage, umpteen_command, fails, trained, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("umpteen.cli.predict.TEXTS_AT_ONCE", 2)
+    file, out = write_rows(tmp_path, "a.csv"), tmp_path / "out.jsonl"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        umpteen_command("predict", trained, file, "--out", out)
+    state = tmp_path / "out.jsonl.part.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), **damage}))
+    said = fails(umpteen_command("predict", trained, file, "--out", out, "--resume"))
+    assert "is damaged; leave --resume out" in said
+
+
+def test_a_full_disk_is_a_sentence_and_the_file_is_continued(
+    umpteen_command, fails, trained, monkeypatch, tmp_path
+):
+    monkeypatch.setattr("umpteen.cli.predict.TEXTS_AT_ONCE", 2)
+    file, out = write_rows(tmp_path, "a.csv"), tmp_path / "out.jsonl"
+    with no_room(2000):
+        said = fails(umpteen_command("predict", trained, file, "--out", out))
+    assert "could not be written" in said
+    assert "--resume" in said
+    assert not out.exists()
+    made = umpteen_command("predict", trained, file, "--out", out, "--resume")
+    assert made.exit_code == 0, made.stderr
+    assert "Continuing after" in made.stderr
+    assert len(out.read_text().splitlines()) == len(ROWS)
+
+
+def test_more_labels_than_there_are_can_be_asked_for(umpteen_command, trained):
+    made = umpteen_command("predict", trained, "-k", 10**26, stdin="red apple\n")
+    assert made.exit_code == 0, made.stderr
+    assert len(json.loads(made.stdout)["labels"]) == len(umpteen.Predictor.load(trained).labels)
+
+
+def test_two_processes_do_not_write_one_file(umpteen_command, fails, trained, tmp_path):
+    file, out = write_rows(tmp_path, "a.csv"), tmp_path / "out.jsonl"
+    first = RecordFile(out, "jsonl", RecordLines("jsonl", []), {"k": 1}, resume=False)
+    first.append([{"text": "red apple"}])
+    said = fails(umpteen_command("predict", trained, file, "--out", out))
+    assert "another process writes" in said
+    first.close()
+    assert RecordFile(out, "jsonl", RecordLines("jsonl", []), {"k": 1}, resume=True).rows == 1
 
 
 @pytest.mark.processes

@@ -5,7 +5,7 @@ import json
 import pytest
 from small_runs import SETTINGS, steps
 
-from umpteen.files import exclusive_folder
+from umpteen.locks import exclusive_folder
 
 FLAGS = [f"--set={setting}" for setting in SETTINGS]
 

@@ -114,6 +114,14 @@ def test_parquet_files_named_as_on_the_hub_are_read(classes, tmp_path):
     assert labels_of(data, "test") == [["neg"]]
 
 
+def test_a_part_of_a_split_that_lacks_a_column_is_named(classes, tmp_path):
+    classes.to_parquet(tmp_path / "train-00000-of-00002.parquet")
+    text = classes.column_names[0]
+    classes.remove_columns(text).to_parquet(tmp_path / "train-00001-of-00002.parquet")
+    with pytest.raises(DataError, match=f"00001-of-00002.parquet: column '{text}' is missing"):
+        load_dataset(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [

@@ -6,7 +6,8 @@ import pytest
 from small_runs import fit, outcome
 
 from umpteen.errors import RunError, UmpteenError
-from umpteen.files import atomic_folder, exclusive_folder
+from umpteen.files import atomic_folder
+from umpteen.locks import exclusive_folder
 from umpteen.predictor import Predictor
 from umpteen.training.reporters import Silent
 

@@ -109,6 +109,24 @@ class TestWithFaiss:
         with pytest.raises(ConfigError, match="cannot train 'PQ4' on 100 vectors"):
             FaissIndex.build(VECTORS[:100], factory="PQ4")
 
+    @pytest.mark.parametrize(
+        ("factory", "says"),
+        [
+            ("IVF0,Flat", "'IVF0,Flat' has no inverted list"),
+            ("HNSW0", "less than 2 neighbours"),  # faiss ends the process on these two
+            ("HNSW1_SQ8,RFlat", "less than 2 neighbours"),
+            ("IDMap,Flat", "cannot add 60 vectors to 'IDMap,Flat'"),
+            ("NSG8", "cannot add 60 vectors to 'NSG8'"),
+        ],
+    )
+    def test_factories_that_faiss_makes_and_cannot_fill_are_refused(self, factory, says):
+        with pytest.raises(ConfigError, match=says):
+            FaissIndex.build(VECTORS[:60], factory=factory)
+
+    def test_a_graph_of_two_neighbours_is_built(self):
+        found = FaissIndex.build(VECTORS[:60], factory="HNSW2", ef_search=60)
+        assert found.search(QUERIES, 1).rows.shape == (31, 1)
+
     def test_option_of_another_kind_is_refused(self):
         with pytest.raises(ConfigError, match="nprobe is 4; it is for IVF"):
             FaissIndex.build(VECTORS, factory="HNSW8", nprobe=4)

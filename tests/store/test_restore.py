@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from umpteen.errors import RunError, StoreDamaged
-from umpteen.files import exclusive_folder
+from umpteen.locks import exclusive_folder
 from umpteen.store import NewLabel
 from umpteen.store import backup as module
 from umpteen.store.backup import backup, restore

@@ -69,11 +69,19 @@ def sentences(function: Function) -> Function:
                 # The reader went away (head, less); this is no error.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
-            place = f": {error.filename}" if error.filename else ""
-            log(f"umpteen: {error.strerror or error}{place}")
+            log(f"umpteen: {_sentence(error)}")
             sys.exit(1)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _sentence(error: OSError) -> str:
+    """Say what the system refused, and where if it is known."""
+    from umpteen.files import disk_error
+
+    full = disk_error(error.filename or "a file", error, advice="repeat the command")
+    place = f": {error.filename}" if error.filename else ""
+    return str(full or f"{error.strerror or error}{place}")
 
 
 def log(text: str) -> None:
@@ -123,14 +131,18 @@ def memory_size(text: str) -> int:
     """Return the bytes of a size such as ``2GiB``, ``500MB`` or ``1e9``.
 
     Raises:
-        ValueError: If it is no size.
+        ValueError: If it is no size, or less than a byte.
     """
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kmgt])(i?)b?|b)?\s*", text.casefold())
+    number = r"(?:[0-9]{1,20}(?:\.[0-9]*)?|\.[0-9]+)(?:e[0-9]{1,2})?"
+    found = re.fullmatch(rf"\s*({number})\s*(?:([kmgt])(i?)b?|b)?\s*", text.casefold())
     if found is None:
         raise ValueError(f"{text!r} is no size; write it like 2GiB, 500MB or a number of bytes")
     number, letter, binary = found.groups()
     power = " kmgt".index(letter or " ")
-    return int(float(number) * (1024 if binary else 1000) ** power)
+    size = int(float(number) * (1024 if binary else 1000) ** power)
+    if size < 1:
+        raise ValueError(f"{text!r} is less than a byte; write a size like 2GiB or 500MB")
+    return size
 
 
 def memory_option(name: str, *, help: str) -> Callable[[Function], Function]:  # noqa: A002 - click's name

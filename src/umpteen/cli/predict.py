@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 import sys
@@ -118,6 +119,8 @@ def predict(
             f"echo {shlex.quote(file)} | umpteen predict RUN"
         )
     written = output_format(out, to)
+    if out is not None:
+        _check_out(Path(out), file)
     if explain and written != "jsonl":
         raise click.UsageError(f"--explain is written as jsonl, not {written}.")
     k = (10 if threshold is None else 20) if k is None else k
@@ -133,6 +136,16 @@ def predict(
         _write_stream(predictor, reader, options, written)
     else:
         _write_file(predictor, reader, options, written, Path(out), resume=resume)
+
+
+def _check_out(out: Path, file: str) -> None:
+    """Raise, before anything is predicted, if FILE cannot be written or is what is read."""
+    from umpteen.errors import ConfigError
+    from umpteen.files import require_writable
+
+    require_writable(out)
+    if file != "-" and out.exists() and out.samefile(file):
+        raise ConfigError(f"--out {out} is the file of the texts; name another file")
 
 
 def open_texts(
@@ -185,6 +198,7 @@ def _write_file(
     resume: bool,
 ) -> None:
     from umpteen.data.record_output import RecordFile, RecordLines, separator_for
+    from umpteen.files import disk_errors
     from umpteen.prediction_records import predict_records, record_columns
 
     columns = ["text", "labels", "scores", "note"] if reader is None else record_columns(reader)
@@ -193,18 +207,20 @@ def _write_file(
     replaced = path.is_file() and not resume
     file = RecordFile(path, to, lines, _key(predictor, reader, options, to), resume=resume)
     if file.complete:
-        log(f"{path} is complete; nothing is left to do")
+        log(
+            f"{path} is there, and no part of it is left to continue; leave --resume out to "
+            "predict again"
+        )
         return
     if file.rows:
         log(f"Continuing after {counted(file.rows, 'row')}")
-    try:
+    again = disk_errors(path, advice="repeat the command with --resume at its end")
+    with again, contextlib.closing(file):
         if reader is not None:
             found = predict_records(predictor, reader, options, start=file.rows, size=TEXTS_AT_ONCE)
             for records in _shown(found, file.rows):
                 file.append(records)
         file.finish()
-    finally:
-        file.close()
     note = ", which replaced the file that was there" if replaced else ""
     log(f"Wrote {counted(file.rows, 'row')} to {path}{note}")
 

@@ -102,7 +102,7 @@ def train(
     torchrun --nproc-per-node N -m umpteen train ...
     """
     started = time.monotonic()
-    from umpteen.files import exclusive_folder
+    from umpteen.locks import exclusive_folder
     from umpteen.run_folder import RunFolder
 
     folder = RunFolder(out)

@@ -17,6 +17,7 @@ from umpteen.errors import DataError
 from umpteen.escape import to_json_text
 from umpteen.extras import require
 from umpteen.files import read_json, sync, write_json
+from umpteen.locks import open_locked
 
 SUFFIXES = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv",
             ".parquet": "parquet", ".pq": "parquet"}  # fmt: skip
@@ -167,17 +168,29 @@ class RecordFile:
             raise DataError(
                 f"{self.path.parent} is no folder; make it first, or name another --out"
             )
-        self._state.unlink(missing_ok=True)
-        self._file = self._part.open("wb")
+        self._open(0)
+        assert self._file is not None
         self._bytes = self._file.write(_encoded(self._lines.header()))
         self._file.flush()
         self._note()
+
+    def _open(self, size: int) -> None:
+        """Open the part for this process alone, and cut it to a size."""
+        busy = DataError(
+            f"another process writes {self.path}; wait until it ends, or name another file"
+        )
+        self._file = open_locked(self._part, busy=busy)
+        if not size:
+            self._state.unlink(missing_ok=True)  # before the rows that it counts
+        self._file.truncate(size)
 
     def _continue(self) -> None:
         state = read_json(self._state, error=DataError)
         try:
             key, rows, size = state["key"], int(state["rows"]), int(state["bytes"])
             self._kinds = dict(state["kinds"])
+            if not isinstance(key, dict) or min(rows, size) < 0:
+                raise ValueError(state)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self._state} is damaged; leave --resume out") from error
         if key != self._key:
@@ -188,9 +201,7 @@ class RecordFile:
             )
         if self._part.stat().st_size < size:
             raise DataError(f"{self._part} is shorter than {self._state} says; leave --resume out")
-        self._file = self._part.open("r+b")
-        self._file.truncate(size)
-        self._file.seek(size)
+        self._open(size)
         self.rows, self._bytes = rows, size
 
     def _note(self) -> None:

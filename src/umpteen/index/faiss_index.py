@@ -91,6 +91,7 @@ class FaissIndex:
             faiss_kinds.inner(index).cp.niter = iterations
         effort = faiss_kinds.first_effort(index, nprobe, ef_search)
         n_lists = faiss_kinds.n_lists_of(index)
+        faiss_kinds.check_shape(index, factory)
         if n_lists > n_labels:
             raise ConfigError(f"{factory!r} needs {n_lists} lists, but there are {n_labels} labels")
         sample = training_sample or max(1 << 16, TRAINING_PER_LIST * n_lists)
@@ -99,7 +100,7 @@ class FaissIndex:
             if not index.is_trained:
                 _train(index, _to_numpy(tensor[np.sort(chosen)]), factory)
             for block in tensor.split(ADD_BLOCK):
-                index.add(_to_numpy(block))
+                _add(index, _to_numpy(block), factory)
         return cls(index, factory=factory, effort=effort)
 
     @property
@@ -306,6 +307,16 @@ def _train(index: Any, vectors: NDArray[np.float32], factory: str) -> None:
         raise ConfigError(
             f"faiss cannot train {factory!r} on {len(vectors)} vectors; choose fewer lists or "
             "smaller codes"
+        ) from cause
+
+
+def _add(index: Any, vectors: NDArray[np.float32], factory: str) -> None:
+    try:
+        index.add(vectors)
+    except RuntimeError as cause:
+        raise ConfigError(
+            f"faiss cannot add {len(vectors)} vectors to {factory!r}; choose another factory "
+            "string, or leave the option out"
         ) from cause
 
 

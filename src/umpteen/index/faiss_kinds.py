@@ -53,6 +53,25 @@ def is_graph(index: Any) -> bool:
     return isinstance(inner(index), faiss.IndexHNSW)
 
 
+def check_shape(index: Any, factory: str) -> None:
+    """Raise for sizes that faiss accepts and then ends the process on, or fails to search.
+
+    Raises:
+        ConfigError: If the index has no inverted list, or a graph has less than 2 neighbours.
+    """
+    faiss = require("faiss", extra="faiss")
+    core = inner(index)
+    if isinstance(core, faiss.IndexIVF) and core.nlist < 1:
+        raise ConfigError(f"{factory!r} has no inverted list; give at least 1, as in IVF64,Flat")
+    if isinstance(core, faiss.IndexHNSW):
+        # The lowest layer has twice the neighbours; of one neighbour there is no layer at all.
+        graph = core.hnsw
+        if graph.cum_nneighbor_per_level.size() < 2 or graph.nb_neighbors(0) < 4:
+            raise ConfigError(
+                f"{factory!r} has less than 2 neighbours for a label; give more, as in HNSW32"
+            )
+
+
 def scan_of(index: Any) -> Any:
     """Return what holds a graph's vectors, to be searched whole; None for other kinds."""
     faiss = require("faiss", extra="faiss")

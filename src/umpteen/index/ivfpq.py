@@ -195,10 +195,12 @@ class IvfPqIndex:
             _link_or_copy(self._file, temporary / FILE)
             if with_vectors:
                 shape = (self.n_labels, self.dim)
-                out = np.lib.format.open_memmap(temporary / "vectors.npy", "w+", "<f4", shape)
-                for start, block in self.rows.blocks():
-                    out[start : start + len(block)] = block
-                out.flush()
+                header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                # Not mapped: a disk that is full would end the process.
+                with (temporary / "vectors.npy").open("wb") as out:
+                    np.lib.format.write_array_header_1_0(out, header)
+                    for _, block in self.rows.blocks():
+                        out.write(block.astype("<f4", copy=False).data)
 
         about = {**self.describe(), "vectors": self.rows.fingerprint()}
         found = ivfpq_files.checks(self._file, self.n_labels, self.index.code_size)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from umpteen.config.schema import RunConfig
 
 
+LARGEST = 10**15
+"""Of every number; formulas with larger ones exceed floating point."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A run, as far as its memory and time depend on it."""
@@ -64,6 +68,8 @@ class Job:
             value = getattr(self, field.name)
             if field.name in _ABOVE_ZERO and not value > 0:
                 raise ConfigError(f"--{field.name} must be above 0, not {value}")
+            if field.name in _ABOVE_ZERO and value > LARGEST:
+                raise ConfigError(f"--{field.name} must be at most {LARGEST:,}")
         if self.positives > self.labels:
             raise ConfigError(
                 f"--positives is {self.positives:g}, more labels of a query than --labels "

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from umpteen.data.labels import LabelSet
 from umpteen.errors import NotWritten, RunError
-from umpteen.files import atomic_folder, exclusive_folder, leftovers, sync
+from umpteen.files import atomic_folder, leftovers, sync
+from umpteen.locks import exclusive_folder
 from umpteen.store.change_store import FILE_NAME, REVISION_NAME, ChangeStore
 from umpteen.store.reader import damaged
 from umpteen.store.repair import find_damage

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from umpteen.compute.distributed.sharding import Ranks
 from umpteen.errors import RunError
-from umpteen.files import exclusive_folder
+from umpteen.locks import exclusive_folder
 from umpteen.run_folder import RunFolder
 
 

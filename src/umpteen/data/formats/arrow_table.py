@@ -36,7 +36,19 @@ class ArrowTable:
         self._class_names = {**read_class_names(schema.metadata), **(class_names or {})}
 
     def followed_by(self, others: Sequence[ArrowTable]) -> ArrowTable:
-        """Return this table with the rows of others after its own; their columns must be there."""
+        """Return this table with the rows of others after its own.
+
+        Raises:
+            DataError: If another one lacks a column.
+        """
+        for other in others:
+            lacking = [name for name in self.columns if name not in other.columns]
+            if lacking:
+                raise DataError(
+                    f"column {lacking[0]!r} is missing (found: {', '.join(other.columns)}); all "
+                    f"files of a split need the columns of {self.path}",
+                    path=shown(other.path),
+                )
         batches = [self._batches, *(other._batches for other in others)]
         joined = ArrowTable.__new__(ArrowTable)
         vars(joined).update(vars(self))

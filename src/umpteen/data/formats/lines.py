@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import datetime
 import gzip
 import io
 import json
@@ -11,6 +12,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
+from numbers import Number
 from pathlib import Path
 from typing import IO, Any
 
@@ -241,15 +243,18 @@ def shown(path: Path) -> str:
 
 
 def kind(value: Any) -> str:
-    """Name the kind of a JSON value.
+    """Name the kind of a JSON value, or of a value of an Arrow column.
 
     Example:
-        >>> kind([1]), kind(None), kind(True)
-        ('a list', 'null', 'true or false')
+        >>> kind([1]), kind(None), kind(True), kind(0.5), kind(datetime.date(2026, 1, 31))
+        ('a list', 'null', 'true or false', 'a number', 'a date or a time')
     """
     if value is None:
         return "null"
     names = {bool: "true or false", str: "a string", list: "a list", dict: "an object"}
-    if isinstance(value, bytes):
-        return "bytes"
-    return names.get(type(value), "a number")
+    names |= {bytes: "bytes", tuple: "a pair"}  # pairs are the entries of a map
+    if type(value) in names:
+        return names[type(value)]
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
+        return "a date or a time"
+    return "a number" if isinstance(value, Number) else f"a value of type {type(value).__name__}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from umpteen.data.dataset import Split
 from umpteen.data.formats.lines import BYTE_ORDER_MARK, read_lines, write_lines
 from umpteen.data.labels import LabelSet, join_texts
+from umpteen.display import counted
 from umpteen.errors import DataError
 
 # The parts of a data set that a line of text cannot hold.
@@ -36,8 +37,8 @@ def require_same_length(texts: list[str], text_file: Path, rows: int, label_file
     """Raise unless there are as many texts as rows of labels."""
     if len(texts) != rows:
         raise DataError(
-            f"{rows} rows of labels, but {text_file.name} has {len(texts)} texts; "
-            "there must be one line for each query in both",
+            f"{counted(rows, 'row')} of labels, but {text_file.name} has "
+            f"{counted(len(texts), 'text')}; there must be one line for each query in both",
             path=label_file,
         )
 
