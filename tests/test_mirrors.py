@@ -116,6 +116,7 @@ COVERED = {
     "study/test_running.py": "study/outcomes study/results study/sources study/toml_values",
     "test_arrow_predictions.py": "prediction_records",
     "test_evaluation.py": "head_names",
+    "hostile/test_same_out.py": "locks",
     "test_hub.py": "model_card",
     "test_judgements.py": "cli/judge teachers",
     "test_packaging.py": "__main__",

@@ -106,7 +106,7 @@ def test_scores_are_vectors_times_weights_before_and_after_files(tmp_path):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"lexical": False}, {"texts": TEXTS[:14]}, {"ranker_seconds": 21.0},
+    [{"lexical": False}, {"texts": TEXTS[:14]}, {"ranker_seconds": 31.0},
      {"device": torch.device("meta")}],
     ids=["lexical scorers off", "too few texts", "too little time", "not on a CPU"],
 )  # fmt: skip

@@ -70,11 +70,6 @@ def descend(
     at which the probabilities of ``start`` sum to the number of right pairs. Labels are independent
     of each other: a text of many labels does not distribute a probability of one among them.
 
-    A weight's step is proportional to one over the root of its own curvature, times one over the
-    largest curvature of its label in these units, estimated by power iteration. Adam generalizes
-    worse here: it ignores the geometry of tf-idf, in which a rare term moves little. Momentum
-    restarts where the loss rises, and the step is halved where it rises above the start.
-
     Args:
         queries: (N, V).
         pattern: (L, V); which terms a label has weights for.
@@ -151,6 +146,11 @@ def _accelerated(
     until: float,
 ) -> tuple[torch.Tensor, Ended]:
     """Run Nesterov's method.
+
+    A weight's step is proportional to one over the root of its own curvature, times one over the
+    largest curvature of its label in these units, estimated by power iteration. Adam generalizes
+    worse here: it ignores the geometry of tf-idf, in which a rare term moves little. Momentum
+    restarts where the loss rises, and the step is halved where it rises above the start.
 
     Vectors are changed in place: of many weights each takes a quarter of a GiB, and new memory
     takes longer than the arithmetic.

@@ -35,8 +35,6 @@ MAX_CHARACTERS = 64 << 20
 """Of all training texts together, up to which the ranker is fitted."""
 MIN_TEXTS = 5000
 """Training texts from which on it is fitted, the fewest for which it was measured."""
-SLOWER = 3.0
-"""Times the seconds of the lexical ranker that it may need."""
 MAX_POSTINGS = 1000
 """Added labels that an n-gram can find, those with its largest values."""
 
@@ -67,11 +65,11 @@ class CharacterRanker(Retriever):
         texts = [text[:CHARACTERS] for text in context.texts]
         if len(texts) < MIN_TEXTS or sum(map(len, texts)) > MAX_CHARACTERS:
             return None
-        seconds = context.time_for(1.0) - context.ranker_seconds
-        if SLOWER * context.ranker_seconds > seconds:
+        now = time.monotonic()
+        seconds = min(context.seconds - context.ranker_seconds, context.until - now)
+        if seconds < context.ranker_seconds:
             context.log(Detail(f"Character n-grams: left out, {seconds:.0f} s are too few"))
             return None
-        until = time.monotonic() + seconds
         names = [name[:CHARACTERS] for name in context.label_texts]
         both = [*texts, *names]
         ngrams = CharNgrams.fit(both, min_n=LENGTH, max_n=LENGTH, max_terms=MAX_TERMS)
@@ -80,11 +78,11 @@ class CharacterRanker(Retriever):
             ngrams.transform(texts),
             context.targets,
             ngrams.transform(names),
-            until,
+            now + seconds,
             filters=context.filters,
             held_out=context.held_out,
             seed=context.seed,
-            log=context.log,
+            log=lambda line: context.log(Detail(f"Character n-grams: {line}")),
         )
         return cls(ranker)
 
