@@ -95,7 +95,7 @@ def descend(
     best: DescentResult | None = None
     while True:
         objective = kind.of(matrix, pairs.positive, offset, anchor, pattern.indptr, decay)
-        settled = objective.eigenvalues_converged
+        converged = objective.eigenvalues_converged
         weights, ended = _accelerated(objective, weights, steps, until)
         del objective  # before there is another one
         found, taken = weights.cpu().numpy(), ended.steps
@@ -105,7 +105,7 @@ def descend(
                 return replace(best, steps=taken)
             ended = ended._replace(initial_loss=best.initial_loss)
         losses = ended.initial_loss, ended.loss
-        best = DescentResult(found, taken, *losses, ended.stopped_by, settled, decay)
+        best = DescentResult(found, taken, *losses, ended.stopped_by, converged, decay)
         if better is None or ended.stopped_by in ("time", "divergence"):
             return best
         decay, steps = RAISED * decay, max(1, steps // 2)
