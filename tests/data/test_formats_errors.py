@@ -462,7 +462,9 @@ def test_utf16_text_is_named_as_such(name, encoding, tmp_path):
         load_dataset(tmp_path / name)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", gzip.compress(b"")])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", gzip.compress(b"")], ids=["no byte", "a line end", "gzip"]
+)
 def test_an_empty_file_of_any_name_is_said_to_be_empty(content, tmp_path):
     (tmp_path / "rows.jsonl").write_bytes(content)
     with pytest.raises(DataError, match=r"rows.jsonl is empty; expected labelled texts"):
