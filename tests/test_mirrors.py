@@ -28,7 +28,7 @@ COVERED = {
     "contracts/test_metrics.py": "metrics/base",
     "contracts/test_retrievers.py": """
         ranking/retriever_specs ranking/retrievers/base ranking/retrievers/knn
-        ranking/retrievers/lexical ranking/retrievers/added_names
+        ranking/retrievers/lexical ranking/retrievers/added_names ranking/retrievers/backlinks
         ranking/retrievers/character_ranker
         ranking/retrievers/name_characters ranking/retrievers/names ranking/retrievers/vectors""",
     "data/augment/test_graph.py": "data/augment/self_annotation data/augment/walks",

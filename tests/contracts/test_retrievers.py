@@ -5,21 +5,24 @@ import math
 import shutil
 import sys
 from collections import Counter
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 import umpteen
 from umpteen.config.settings import from_mapping
+from umpteen.data.dataset import Dataset, targets_from_rows
 from umpteen.data.labels import LabelSet
 from umpteen.errors import RunError
 from umpteen.ranking import RETRIEVERS
 from umpteen.ranking.lexical.one_vs_rest_training import OneVsRestConfig
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retriever_specs import RETRIEVER_SPECS, RetrieverSpec
-from umpteen.ranking.retrievers import character_ranker, name_characters
+from umpteen.ranking.retrievers import backlinks, character_ranker, name_characters
 from umpteen.ranking.retrievers.base import Retriever
 from umpteen.run_folder import RunFolder
 from umpteen.training.fit_ensemble import fit_ensemble_of_run
@@ -44,6 +47,19 @@ def refit(run, data):
     )
 
 
+def with_linked_texts(data):
+    """Add texts that are labels, each with the next label and the one before it."""
+    train, n = data["train"], len(data.labels)
+    linked = [[(row + 1) % n, (row - 1) % n] for row in range(n)]
+    more = replace(
+        train,
+        titles=[*train.titles, *data.labels.titles],
+        targets=sp.vstack([train.targets, targets_from_rows(linked, n)]).tocsr(),
+        ids=None,
+    )
+    return Dataset(data.labels, {**data.splits, "train": more}, name="linked")
+
+
 @pytest.fixture(scope="module")
 def all_run(tiny_run, tiny_data, tmp_path_factory):
     """A run that has every retriever: one-vs-rest too, and the names of a run to start from."""
@@ -56,7 +72,8 @@ def all_run(tiny_run, tiny_data, tmp_path_factory):
         patch.setattr(OneVsRestConfig, "suits", lambda *given: True)
         patch.setattr(character_ranker, "MIN_TEXTS", 1)
         patch.setattr(character_ranker, "_read_already", lambda context: False)
-        refit(run, tiny_data)
+        patch.setattr(backlinks, "MIN_LINKS", 1)
+        refit(run, with_linked_texts(tiny_data))
     return run
 
 

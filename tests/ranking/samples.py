@@ -16,8 +16,8 @@ COUNTS = np.random.default_rng(3).integers(1, 9, N_LABELS)
 def made(n=60, k=11, seed=0, counts=COUNTS, share=0.15, full=False):
     """Candidates of n queries, up to k each, some queries with none, and which are right.
 
-    ``dual`` knows the right labels roughly, votes better, the others nothing. Padding places hold
-    NaN scores.
+    ``dual`` knows the right labels roughly, votes of examples better, the others nothing. Padding
+    places hold NaN scores.
     """
     rng = np.random.default_rng(seed)
     sizes = np.full(n, k) if full else rng.integers(0, k + 1, n)
@@ -30,6 +30,8 @@ def made(n=60, k=11, seed=0, counts=COUNTS, share=0.15, full=False):
     for name in ("knn", "lexical_knn"):
         voted = rng.random((n, k)) < np.where(positive, 0.9, 0.2)
         scores[name] = np.where(voted, 0.3 * scores[name] + 0.1, 0.0)
+    linked = rng.random((n, k)) < 0.3
+    scores["backlinks"] = np.where(linked, 0.5 * scores["backlinks"], 0.0)
     scores["lexical_ranker"] = np.where(rng.random((n, k)) < 0.2, 0, 9 * scores["lexical_ranker"])
     given = {
         name: torch.from_numpy(np.where(rows >= 0, values, np.nan).astype(np.float32))

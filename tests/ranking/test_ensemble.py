@@ -13,6 +13,7 @@ from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.ensemble_fitting import MonotoneWeights, fit_ensemble
 from umpteen.ranking.features import matrix
 from umpteen.ranking.prior import prior_weights
+from umpteen.ranking.retriever_specs import scorers_of
 from umpteen.ranking.solver import prior_ridge
 
 from .samples import ALL, COUNTS, knowing, made, permuted
@@ -192,7 +193,7 @@ def test_contributions_add_up_to_the_difference_from_the_mean():
     candidates, positive = made(counts=np.where(np.arange(len(COUNTS)) < 9, 0, COUNTS))
     model = fit_ensemble(candidates, positive, ALL, prior=prior_weights(ALL))
     split = model.contributions(candidates, torch.float64)
-    assert set(split) == {"dual", "classifier", "knn", "lexical", "names", "frequency"}
+    assert set(split) == {*scorers_of(ALL), "frequency"}
     scores = model.scores(candidates, torch.float64)
     for query in range(len(candidates)):
         own = candidates.valid[query]

@@ -61,9 +61,9 @@ def test_a_model_survives_its_file(model, tmp_path):
 
 def test_variants_are_chosen_by_what_they_leave_out(model):
     assert model.variant() is model.variants[0]
-    assert model.variant(["knn"]).scorers == ("dual", "classifier", "lexical", "names")
+    assert model.variant(["knn"]).scorers == ("dual", "classifier", "lexical", "backlinks", "names")
     assert "lexical_knn" not in model.variant(["knn"]).retrievers
-    assert model.variant(["lexical", "knn", "names"]).scorers == ("dual", "classifier")
+    assert model.variant(["lexical", "knn", "backlinks", "names"]).scorers == ("dual", "classifier")
     with pytest.raises(ConfigError, match="no scorer 'votes'; use one of dual, classifier"):
         model.variant(["votes"])
     with pytest.raises(ConfigError, match=r"without dual, knn\. Fitted: dual, classifier, knn"):

@@ -21,7 +21,7 @@ def slow_features(candidates, query, retrievers):
     found = []
     for name in retrievers:
         s = candidates.scores[name][query].numpy()[own].astype(np.float64)
-        if name in ("knn", "lexical_knn"):
+        if name in ("knn", "lexical_knn", "backlinks"):
             three = [np.log(s + 0.003), s > 0, s]
         elif name in ("lexical_ranker", "character_ranker", "name_characters"):
             three = [log_softmax(s), s, s != 0]

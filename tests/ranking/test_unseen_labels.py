@@ -10,6 +10,7 @@ from umpteen.ranking.ensemble import EnsembleWeights
 from umpteen.ranking.ensemble_fitting import fit_ensemble, fit_unseen
 from umpteen.ranking.features import feature_owners, matrix
 from umpteen.ranking.prior import prior_weights
+from umpteen.ranking.retriever_specs import RETRIEVER_SPECS
 from umpteen.ranking.unseen_labels import (
     ENOUGH_POSITIVES,
     UnseenWeights,
@@ -22,6 +23,7 @@ from umpteen.ranking.unseen_labels import (
 
 from .samples import ALL, COUNTS, N_LABELS, made
 
+VOTING = tuple(name for name in ALL if RETRIEVER_SPECS[name].kind == "votes")
 SOME = np.where(np.arange(N_LABELS) < 6, 0, COUNTS)
 
 
@@ -39,7 +41,7 @@ def slow_scores(model, candidates):
     owners = feature_owners(model.retrievers)
     seen = ((raw - model.mean) / model.scale) @ model.weights
     unseen = ((text - model.unseen.mean) / model.unseen.scale) @ model.unseen.weights
-    for name in ("knn", "lexical_knn"):
+    for name in VOTING:
         places = [place for place, owner in enumerate(owners) if owner == name]
         none = np.array([np.log(0.003), 0, 0, 0])
         if places:
@@ -90,9 +92,11 @@ def test_votes_for_an_unseen_label_raise_it():
     fresh, _ = made(n=5, k=10, seed=2, full=True, counts=0 * COUNTS)
     silent = hide(fresh, fresh.valid, {})
     more = model.scores(fresh, torch.float64) - model.scores(silent, torch.float64)
-    votes = [fresh.scores[name] > 0 for name in ("knn", "lexical_knn")]
-    assert (more[votes[0] & votes[1]] > 0).all()
-    np.testing.assert_allclose(more[~votes[0] & ~votes[1]], 0.0, atol=1e-9)
+    votes = torch.stack([fresh.scores[name] > 0 for name in VOTING])
+    assert (more[votes.all(dim=0)] > 0).all()
+    np.testing.assert_allclose(more[~votes.any(dim=0)], 0.0, atol=1e-9)
+    assert votes.all(dim=0).any()
+    assert not votes.any(dim=0).all()
 
 
 def test_unseen_labels_that_cannot_be_right_take_no_part():

@@ -159,12 +159,13 @@ def test_mean_contributions_equal_a_loop():
 
 def test_combinations_leave_one_scorer_out():
     assert scorer_combinations(ALL) == [
+        ("dual", "classifier", "knn", "lexical", "backlinks", "names"),
+        ("classifier", "knn", "lexical", "backlinks", "names"),
+        ("dual", "knn", "lexical", "backlinks", "names"),
+        ("dual", "classifier", "lexical", "backlinks", "names"),
+        ("dual", "classifier", "knn", "backlinks", "names"),
         ("dual", "classifier", "knn", "lexical", "names"),
-        ("classifier", "knn", "lexical", "names"),
-        ("dual", "knn", "lexical", "names"),
-        ("dual", "classifier", "lexical", "names"),
-        ("dual", "classifier", "knn", "names"),
-        ("dual", "classifier", "knn", "lexical"),
+        ("dual", "classifier", "knn", "lexical", "backlinks"),
         ("dual", "classifier"),
     ]
     assert scorer_combinations(["lexical_ranker"]) == [("lexical",)]

@@ -9,6 +9,7 @@ from small_runs import fit
 
 import umpteen
 from umpteen.errors import ConfigError
+from umpteen.ranking.retrievers import character_ranker
 from umpteen.run_folder import RunFolder
 from umpteen.training.reporters import LogFile
 
@@ -38,6 +39,17 @@ def test_training_fits_the_stage_and_says_what_it_gained(trained):
     assert f"Re-ranking {'is used' if found['used'] else 'is not used'}: gain" in log
     model = umpteen.Predictor.load(trained, device="cpu")
     assert (model.reranking is not None) == found["used"]
+
+
+def test_a_fold_has_the_retrievers_of_the_run_though_it_has_fewer_texts(
+    tiny_data, tmp_path, monkeypatch
+):
+    run, n = tmp_path / "run", len(tiny_data["train"])
+    # 0.4 of the texts are for validation, and a fold leaves out a fifth of the others.
+    monkeypatch.setattr(character_ranker, "MIN_TEXTS", int(0.55 * n))
+    train(tiny_data, run, *RERANKED)
+    assert "character_ranker" in umpteen.Predictor.load(run).ensemble.variants[0].retrievers
+    assert outcome(run)["kind"] == "features"
 
 
 def test_a_finished_run_is_resumed_without_fitting_it_again(tiny_data, trained, tmp_path):

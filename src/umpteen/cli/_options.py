@@ -26,7 +26,7 @@ format_option = click.option(
 without_option = click.option(
     "--without",
     multiple=True,
-    type=click.Choice([*HEADS, "knn", "lexical", "names", "reranker"]),
+    type=click.Choice([*HEADS, "knn", "lexical", "backlinks", "names", "reranker"]),
     help="Leave this scorer out of the ensemble.",
 )
 budget_option = click.option(

@@ -14,6 +14,7 @@ RETRIEVERS = Registry(
         "one_vs_rest": "umpteen.ranking.retrievers.lexical:OneVsRestRetriever",
         "lexical_knn": "umpteen.ranking.retrievers.knn:LexicalKnn",
         "character_ranker": "umpteen.ranking.retrievers.character_ranker:CharacterRanker",
+        "backlinks": "umpteen.ranking.retrievers.backlinks:Backlinks",
         "names": "umpteen.ranking.retrievers.names:Names",
         "name_characters": "umpteen.ranking.retrievers.name_characters:NameCharacters",
     },

@@ -14,6 +14,7 @@ SCORER_TITLES = {
     "classifier": "classifier",
     "knn": "similar examples",
     "lexical": "exact words",
+    "backlinks": "links in the other direction",
     "names": "label names",
     "frequency": "label frequency",
     "reranker": "re-ranking",

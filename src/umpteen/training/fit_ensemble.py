@@ -109,7 +109,7 @@ def fit_ensemble_of_run(
             as_first_trained(folder, settings),
             cache=cache or default_cache(), device=device, limit=limit,
             fold_seconds=FOLD_SHARE * training_seconds + took if limit.strict else 0.0,
-            fit_fold=_fold_fitter(settings, own_time.until - started, limit.strict, names),
+            fit_fold=_fold_fitter(settings, own_time.until - started, limit.strict, names, stored),
             time_fit=partial(_fit_seconds, settings=settings), log=log,
         )  # fmt: skip
     return _saved(folder, _with_weights(stored, found, settings, limit, log), started, log)
@@ -145,15 +145,20 @@ def _encode_share(
 
 
 def _fold_fitter(
-    settings: RunConfig, seconds: float, strict: bool, names: Retriever | None
+    settings: RunConfig,
+    seconds: float,
+    strict: bool,
+    names: Retriever | None,
+    of_run: StoredEnsemble,
 ) -> FitFold:
-    """Return what fits the retrievers of a fold, in as much time as those of the run had."""
+    """Return what fits the run's retrievers in a fold, in as much time as those of the run had."""
 
     def fit_fold(
         place: RunFolder, own: Predictor, part: Dataset
     ) -> tuple[Predictor, StoredEnsemble]:
         limit = FitTime(time.monotonic() + seconds, strict)
-        return with_retrievers(place, own, part, settings, limit, QUIET, names)
+        wanted = of_run.retrievers
+        return with_retrievers(place, own, part, settings, limit, QUIET, names, wanted=wanted)
 
     return fit_fold
 

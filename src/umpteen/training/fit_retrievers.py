@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -89,12 +89,13 @@ def with_retrievers(
     names: Retriever | None = None,
     held_out: Split | None = None,
     encode: Encode | None = None,
+    wanted: Collection[str] | None = None,
 ) -> tuple[Predictor, StoredEnsemble]:
     """Store the training texts, fit the retrievers and combine them with prior weights.
 
     Examples are encoded and indexed first: that cannot be cut short, and fits can. On ``held_out``,
     texts that are not in the train split, retrievers choose how they learn. ``encode`` encodes in
-    place of the predictor.
+    place of the predictor. The model of a fold has the ``wanted`` retrievers, those of its run.
     """
     log, encode = as_stage_log(log), encode or predictor.vectors
     train, texts, kept = texts_of_examples(predictor, dataset, settings, limit, log)
@@ -106,8 +107,9 @@ def with_retrievers(
         with log.stage(what, kind="example index", announced=False):
             index = index_examples(_comparable(predictor, vectors))
     context = fit_retrievers(
-        predictor, train, texts, settings, limit=limit, log=log, names=names, held_out=held_out
-    )
+        predictor, train, texts, settings, limit=limit, log=log, names=names, held_out=held_out,
+        wanted=wanted,
+    )  # fmt: skip
     model = _prior_model(folder, context.fitted, dataset)
     examples = None
     if vectors is not None:
@@ -150,6 +152,7 @@ def fit_retrievers(
     log: StageLog,
     names: Retriever | None = None,
     held_out: Split | None = None,
+    wanted: Collection[str] | None = None,
 ) -> FitContext:
     """Learn what retrievers need; return it with the retrievers, by name."""
     judging = None
@@ -171,10 +174,11 @@ def fit_retrievers(
         lexical=settings.ensemble.lexical,
         names=names,
         held_out=judging,
+        wanted=None if wanted is None else frozenset(wanted),
     )
     what = f"Fitting lexical scorers on {len(texts):,} texts (up to {context.seconds:.0f} s)"
     with log.stage(what, kind="lexical", announced=context.lexical):
-        for name in RETRIEVERS:
+        for name in (each for each in RETRIEVERS if wanted is None or each in wanted):
             retriever = resolve(RETRIEVERS, name, kind="retriever").fit(context)
             if retriever is not None:
                 context.fitted[name] = retriever

@@ -116,7 +116,7 @@ def texts_apart(
     return out_of_fold(
         run.dataset, run.settings, run.model, text_match,
         folds=folds, n=options.candidates, cache=cache or default_cache(),
-        device=device, log=log, names=run.stored.retrievers.get("names"),
+        device=device, log=log, retrievers=run.stored.retrievers,
         judge=run.judge_of_folds if run.judge is None else None,
     )  # fmt: skip
 

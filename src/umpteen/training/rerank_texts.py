@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -131,7 +132,7 @@ def out_of_fold(
     cache: Path,
     device: str,
     log: Log,
-    names: Retriever | None = None,
+    retrievers: Mapping[str, Retriever],
     judge: Judge | None = None,
 ) -> OutOfFold:
     """Train models on parts of the training texts and shortlist the others with them.
@@ -148,18 +149,17 @@ def out_of_fold(
         cache: Where token stores are kept.
         device: Where to train.
         log: Called with progress lines.
-        names: Scores label names, in a run that has that scorer.
+        retrievers: Of the run, by name. Each fold fits the same and takes over ``names``.
         judge: Given where there are no validation texts; all candidates are then kept.
 
     Returns:
         Examples, and the texts that they number.
     """
-    train = dataset["train"]
-    labelled = np.flatnonzero(np.diff(train.filtered_targets().indptr))
+    labelled = np.flatnonzero(np.diff(dataset["train"].filtered_targets().indptr))
     order = np.random.default_rng([settings.seed, 0x4E4]).permutation(labelled)
     parts, texts, rows = list[RerankExamples](), list[str](), list[NDArray[np.int64]]()
     kept = list[Retrieved]()
-    whole = replace(dataset, splits={"train": train})
+    whole = replace(dataset, splits={"train": dataset["train"]})
     for fold in range(folds):
         own_rows = np.sort(order[fold::FOLDS])
         where = f"fold {fold + 1} of {folds}"
@@ -167,7 +167,8 @@ def out_of_fold(
         own, made = run_fold(
             whole, own_rows, fold_settings(settings), cache=cache, device=device,
             fit_fold=lambda place, own, part: with_retrievers(
-                place, own, part, settings, _limit(settings), _silent, names
+                place, own, part, settings, _limit(settings), _silent, retrievers.get("names"),
+                wanted=retrievers,
             ),
             use=partial(
                 _examples_of_fold, model=model, text_match=text_match, counts=whole.label_counts,

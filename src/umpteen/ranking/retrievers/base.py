@@ -56,6 +56,13 @@ class FitContext:
     """Texts that nothing is learned from, on which retrievers may choose how they learn."""
     until: float = math.inf
     """When they must be done, in ``time.monotonic``."""
+    wanted: frozenset[str] | None = None
+    """The retrievers of a run, for the model of one of its folds: these and no others, although a
+    fold has fewer texts. None where each retriever decides."""
+
+    def requires(self, name: str) -> bool:
+        """Return whether a retriever is fitted whether it suits the texts or not."""
+        return self.wanted is not None and name in self.wanted
 
     def time_for(self, share: float) -> float:
         """Return the seconds that a part with this share of the time may take."""

@@ -63,11 +63,12 @@ class CharacterRanker(Retriever):
         if not context.lexical or context.device.type != "cpu" or _read_already(context):
             return None
         texts = [text[:CHARACTERS] for text in context.texts]
-        if len(texts) < MIN_TEXTS or sum(map(len, texts)) > MAX_CHARACTERS:
+        few, required = len(texts) < MIN_TEXTS, context.requires("character_ranker")
+        if (few and not required) or sum(map(len, texts)) > MAX_CHARACTERS:
             return None
         now = time.monotonic()
         seconds = min(context.seconds - context.ranker_seconds, context.until - now)
-        if seconds < context.ranker_seconds:
+        if seconds < context.ranker_seconds and not required:
             context.log(Detail(f"Character n-grams: left out, {seconds:.0f} s are too few"))
             return None
         names = [name[:CHARACTERS] for name in context.label_texts]

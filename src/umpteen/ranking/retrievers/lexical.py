@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -57,7 +58,7 @@ class LexicalRetriever(Retriever):
         started = time.monotonic()
         vectorizer, raw = Vectorizer.fit_transform([*context.texts, *context.label_texts])
         context.raw_terms = raw[: len(context.texts)]
-        suits = OneVsRestConfig().suits(vectorizer.size, context.targets)
+        suits = _config(context).suits(vectorizer.size, context.targets)
         share = 1.0 - ONE_VS_REST_SHARE if suits else 1.0
         ranker, context.terms = LexicalRanker.fit(
             context.texts,
@@ -176,6 +177,7 @@ class OneVsRestRetriever(Retriever):
             vectorizer=ranker.ranker.vectorizer,
             raw=context.raw_terms,
             filters=context.filters,
+            config=_config(context),
             seed=context.seed,
             device=context.device,
             seconds=context.time_for(ONE_VS_REST_SHARE),
@@ -213,6 +215,12 @@ class OneVsRestRetriever(Retriever):
     def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
         """Decision values; 0 for labels added after training."""
         return _tensor(look_up(self._scores(queries), _rows(rows)), rows)
+
+
+def _config(context: FitContext) -> OneVsRestConfig:
+    """Return the settings of one-vs-rest classifiers, which a fold fits with fewer texts too."""
+    config = OneVsRestConfig()
+    return replace(config, min_texts=0) if context.requires("one_vs_rest") else config
 
 
 def _rows(rows: torch.Tensor) -> Any:

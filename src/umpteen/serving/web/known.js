@@ -8,6 +8,7 @@ export const SCORERS = {
   classifier: "training texts of the label",
   knn: "similar examples",
   lexical: "words",
+  backlinks: "links in the other direction",
   names: "name of the label",
   frequency: "how frequent the label is",
   reranker: "text and label together",

@@ -1,0 +1,236 @@
+"""Retrieve labels by links in the other direction: labels whose own text has this text as a label.
+
+Where related items are recommended, texts and labels are the same things: the text "dog" has the
+label "wolf", and the text "wolf" may have the label "dog". Heads compare vectors and the lexical
+scorers words, and neither knows that the link exists in the other direction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from umpteen.errors import RunError
+from umpteen.files import LOAD_ERRORS
+from umpteen.log_lines import Detail
+from umpteen.ranking.lexical.matrices import (
+    CsrArrays,
+    load_csr,
+    round_to_half,
+    row_numbers,
+    save_csr,
+)
+from umpteen.ranking.lexical.sparse_topk import look_up, top_k_of_rows
+from umpteen.ranking.queries import Queries
+from umpteen.ranking.retriever_specs import RetrieverSpec
+from umpteen.ranking.retrievers.base import FitContext, LoadContext, Retriever
+from umpteen.ranking.snapshot import Snapshot
+from umpteen.sorted_unique import sorted_unique
+
+MIN_LINKS = 50
+"""Links between texts that are labels, of which both directions could be there."""
+MIN_SHARE = 0.1
+"""Of these links, the share that exists in both directions."""
+MAX_WORDS = 32
+"""Words at the beginning of a text that may be its title."""
+TITLES_TRIED = 2000
+"""Training texts on which whole texts and their beginnings are compared with labels."""
+
+
+@dataclass(frozen=True)
+class LabelKeys:
+    """Hashes of label texts, to find the label that a text is.
+
+    Args:
+        keys: (G,) different hashes, ascending.
+        words: (W,) numbers of words of the label texts, ascending: a text may begin with a label's
+            text, as a title stands before the contents. Empty if whole texts are compared alone.
+    """
+
+    keys: NDArray[np.uint64]
+    words: NDArray[np.int64]
+
+    def groups(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """(N,) position of the label text that each text is, or the longest it begins with; -1."""
+        found = self._positions(text_keys(texts))
+        open_ = np.flatnonzero(found < 0)
+        if not len(self.words) or not len(open_):
+            return found
+        firsts = [self._beginnings(texts[row]) for row in open_.tolist()]
+        owners = np.repeat(open_, [len(own) for own in firsts])
+        places = self._positions(text_keys([first for own in firsts for first in own]))
+        known = places >= 0
+        found[owners[known]] = places[known]  # the longest is the last one of a text
+        return found
+
+    def _positions(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        if not len(self.keys):
+            return np.full(len(keys), -1, np.int64)
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[places] == keys, places, -1).astype(np.int64)
+
+    def _beginnings(self, text: str) -> list[str]:
+        """Return the first words of a text, in each number that a label has and longest last."""
+        words = text.split(maxsplit=MAX_WORDS)[:MAX_WORDS]
+        return [" ".join(words[:n]) for n in self.words.tolist() if n <= len(words)]
+
+
+def text_keys(texts: Sequence[str]) -> NDArray[np.uint64]:
+    """(N,) a 64-bit hash of each text, alike for other cases and spaces."""
+    digests = [
+        hashlib.blake2b(" ".join(text.casefold().split()).encode(errors="replace"), digest_size=8)
+        for text in texts
+    ]
+    return np.frombuffer(b"".join(each.digest() for each in digests), np.uint64)
+
+
+class Backlinks(Retriever):
+    """Vote with the training texts that have the text among their labels, if they are labels.
+
+    The votes of a text sum to one. It is fitted where texts are labels and links often exist in
+    both directions; corrections and labels that were added later do not take part.
+
+    Args:
+        labels: Finds the label that a text is.
+        votes: (G, L) votes for each label, for a text that is a label.
+    """
+
+    spec = RetrieverSpec("votes", "backlinks")
+
+    def __init__(self, labels: LabelKeys, votes: sp.csr_matrix) -> None:
+        self.labels = labels
+        self.votes = votes
+
+    @classmethod
+    def fit(cls, context: FitContext) -> Self | None:
+        """Collect the links of training texts; None where few exist in both directions."""
+        own = text_keys(context.label_texts)
+        keys = sorted_unique(own)
+        group_of_label = np.searchsorted(keys, own)
+        labels = LabelKeys(keys, np.zeros(0, np.int64))
+        groups = labels.groups(context.texts)
+        if (with_titles := _with_titles(labels, context)) is not None:
+            labels, groups = with_titles, with_titles.groups(context.texts)
+        links = group_links(groups, group_of_label[context.targets.indices], context.targets.indptr)
+        both, possible = two_way(links, len(keys))
+        suits = possible >= MIN_LINKS and both >= MIN_SHARE * possible
+        if not suits and not context.requires("backlinks"):
+            return None
+        context.log(Detail(f"Backlinks: {both:,} of {possible:,} links exist in both directions"))
+        n = len(keys)
+        members = _ones(group_of_label, np.arange(len(own)), (n, len(own)))
+        votes = _ones(links[:, 1], links[:, 0], (n, n)) @ members
+        votes.sort_indices()
+        votes.data = round_to_half(votes.data / np.diff(votes.indptr)[row_numbers(votes)])
+        if not len(labels.words):  # a text without links needs no key, but may begin with another
+            linked = np.diff(votes.indptr) > 0
+            labels, votes = LabelKeys(keys[linked], labels.words), votes[linked]
+        return cls(labels, votes)
+
+    @classmethod
+    def load(cls, folder: Path, context: LoadContext) -> Self | None:
+        """Read keys and votes."""
+        if not folder.is_dir():
+            return None
+        try:
+            keys, words = (
+                np.load(folder / f"{name}.npy", allow_pickle=False).astype(kind, copy=False)
+                for name, kind in (("keys", np.uint64), ("words", np.int64))
+            )
+            if keys.ndim != 1 or words.ndim != 1 or (keys[1:] <= keys[:-1]).any():
+                raise ValueError("keys are not in order")
+        except LOAD_ERRORS as error:
+            advice = "run `umpteen fit-ensemble` again"
+            raise RunError(f"{folder} is damaged ({error}); {advice}") from error
+        return cls(LabelKeys(keys, words), load_csr(folder, (len(keys), context.n_labels)))
+
+    def save(self, folder: Path) -> None:
+        """Write keys and votes."""
+        np.save(folder / "keys.npy", self.labels.keys, allow_pickle=False)
+        np.save(folder / "words.npy", self.labels.words, allow_pickle=False)
+        save_csr(self.votes, folder)
+
+    def _votes(self, queries: Queries) -> sp.csr_matrix | CsrArrays:
+        """(B, L) votes of the texts."""
+
+        def compute() -> sp.csr_matrix | CsrArrays:
+            groups, votes = self.labels.groups(queries.texts), self.votes
+            if len(groups) == 1:  # without matrices, whose checks take longer
+                own = slice(votes.indptr[groups[0]], votes.indptr[groups[0] + 1])
+                own = own if groups[0] >= 0 else slice(0)
+                indices = votes.indices[own]
+                ends = np.array([0, len(indices)])
+                return CsrArrays(votes.data[own], indices, ends, (1, votes.shape[1]))
+            known = np.flatnonzero(groups >= 0)
+            return _ones(known, groups[known], (len(groups), votes.shape[0])) @ votes
+
+        return queries.once("backlinks", compute)
+
+    def retrieve(self, queries: Queries, snapshot: Snapshot, k: int) -> torch.Tensor:
+        """Propose the labels with the most votes."""
+        return torch.from_numpy(top_k_of_rows(self._votes(queries), k)[0]).to(queries.device)
+
+    def score(self, queries: Queries, rows: torch.Tensor, snapshot: Snapshot) -> torch.Tensor:
+        """Votes of each label, in [0, 1]."""
+        found = look_up(self._votes(queries), rows.cpu().numpy())
+        return torch.from_numpy(found).to(rows.device)
+
+
+def group_links(
+    groups: NDArray[np.int64], targets: NDArray[np.integer], indptr: NDArray[np.integer]
+) -> NDArray[np.int64]:
+    """Return the different links between label texts.
+
+    Args:
+        groups: (N,) the label text that each training text is; -1.
+        targets: (nnz,) the label texts that the training texts have, text by text.
+        indptr: (N + 1,) where those of each text begin.
+
+    Returns:
+        (M, 2) a label text, and one that it has as a label; ascending, none with itself.
+    """
+    sources = np.repeat(groups, np.diff(indptr))
+    kept = (sources >= 0) & (sources != targets)
+    width = int(max(groups.max(initial=0), targets.max(initial=0))) + 1
+    pairs = sorted_unique(sources[kept] * width + targets[kept])
+    return np.stack([pairs // width, pairs % width], axis=1)
+
+
+def two_way(links: NDArray[np.int64], n: int) -> tuple[int, int]:
+    """Count the links that exist in both directions, and those of which both could exist.
+
+    Both could exist if the label is a training text with links, too.
+    """
+    sources = np.zeros(n, bool)
+    sources[links[:, 0]] = True
+    possible = links[sources[links[:, 1]]]
+    forward, back = links[:, 0] * n + links[:, 1], possible[:, 1] * n + possible[:, 0]
+    if not len(possible):
+        return 0, 0
+    places = np.minimum(np.searchsorted(forward, back), len(forward) - 1)
+    return int((forward[places] == back).sum()), len(possible)
+
+
+def _with_titles(labels: LabelKeys, context: FitContext) -> LabelKeys | None:
+    """Return keys for the beginnings of texts; None where as many whole texts are labels."""
+    counts = sorted_unique(np.array([len(text.split()) for text in context.label_texts], np.int64))
+    counts = counts[(counts > 0) & (counts <= MAX_WORDS)]
+    some = list(context.texts[:: max(1, len(context.texts) // TITLES_TRIED)])
+    titles = LabelKeys(labels.keys, counts)
+    whole, begun = (int((keys.groups(some) >= 0).sum()) for keys in (labels, titles))
+    return titles if 2 * whole < begun else None
+
+
+def _ones(
+    rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
+) -> sp.csr_matrix:
+    """Return a sparse matrix of ones at some places, each at most once."""
+    return sp.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
