@@ -10,7 +10,7 @@ import torch
 from umpteen.errors import RunError
 from umpteen.ranking.queries import Queries
 from umpteen.ranking.retrievers import backlinks
-from umpteen.ranking.retrievers.backlinks import Backlinks, LabelKeys, text_keys, two_way
+from umpteen.ranking.retrievers.backlinks import Backlinks
 from umpteen.ranking.retrievers.base import FitContext, LoadContext
 
 NAMES = ["Dog", "wolf", "cat", "house cat", "lion", "stone", "dog"]
@@ -84,13 +84,6 @@ def test_random_links_equal_the_slow_loop():
         np.testing.assert_allclose([wanted[row][k] for k in own if k >= 0], best[best > 0])
 
 
-def test_links_in_both_directions_are_counted_among_those_that_could_be():
-    links = np.array([[0, 1], [0, 2], [1, 0], [2, 3], [4, 0]])
-    # 2 -> 3 has no way back, since 3 has no links; 4 -> 0 and 0 -> 2 are one-way.
-    assert two_way(links, 5) == (2, 4)
-    assert two_way(np.zeros((0, 2), np.int64), 5) == (0, 0)
-
-
 def test_one_way_links_and_few_links_are_no_evidence(monkeypatch):
     chain = [f"p{row}" for row in range(9)]
     one_way = context(chain[:8], [[row + 1] for row in range(8)], chain)
@@ -145,11 +138,3 @@ def test_labels_that_were_added_later_have_no_votes():
     wide = scores(retriever, TEXTS, len(NAMES) + 3)
     assert (wide[:, len(NAMES) :] == 0).all()
     assert torch.equal(wide[:, : len(NAMES)], scores(retriever, TEXTS))
-
-
-def test_keys_ignore_case_and_spaces_and_accept_any_text():
-    keys = text_keys(["A  b", " a B\n", "ab", "", "\ud800"])
-    assert keys[0] == keys[1]
-    assert len(set(keys.tolist())) == 4
-    empty = LabelKeys(np.zeros(0, np.uint64), np.zeros(0, np.int64))
-    assert empty.groups(["a", ""]).tolist() == [-1, -1]

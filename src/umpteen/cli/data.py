@@ -221,5 +221,11 @@ def _print_stats(found: dict[str, Any]) -> None:
         f"labels with fewer than {labels['few_queries']} training texts: "
         f"{labels['share_with_few_queries']:.1%}; without any: {labels['without_training_query']}"
     )
+    if (linked := labels["as_texts"])["links"]:
+        share = linked["both"] / linked["links"]
+        write_lines(
+            f"training texts that are labels too: {linked['texts']:,}; links between them that "
+            f"exist in both directions: {share:.1%} of {linked['links']:,}"
+        )
     write_lines("", "Labels that share each fifth of the training pairs, head to tail:")
     write_lines(*draw_text(labels["bins"]))

@@ -12,6 +12,7 @@ from umpteen.data.csr import row_sizes
 from umpteen.data.dataset import Dataset, Split
 from umpteen.data.formats.lines import shown
 from umpteen.data.formats.recognise import Format
+from umpteen.data.label_links import count_links
 from umpteen.data.text_scan import Places, SplitScan, scan_texts
 
 BINS = 5
@@ -47,6 +48,7 @@ def describe(dataset: Dataset, bins: NDArray[np.int64] | None = None) -> dict[st
             "share_with_few_queries": float((counts < FEW_QUERIES).mean()),
             "few_queries": FEW_QUERIES,
             "queries_per_label": spread(counts),
+            "as_texts": count_links(labels, dataset["train"]),
         }
         if bins is not None:
             found["labels"]["bins"] = describe_bins(counts, bins)

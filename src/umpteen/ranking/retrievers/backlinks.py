@@ -7,9 +7,6 @@ scorers words, and neither knows that the link exists in the other direction.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +15,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
+from umpteen.data.label_links import MAX_WORDS, LabelKeys, group_links, text_keys, two_way
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS
 from umpteen.log_lines import Detail
@@ -39,57 +37,8 @@ MIN_LINKS = 50
 """Links between texts that are labels, of which both directions could be there."""
 MIN_SHARE = 0.1
 """Of these links, the share that exists in both directions."""
-MAX_WORDS = 32
-"""Words at the beginning of a text that may be its title."""
 TITLES_TRIED = 2000
 """Training texts on which whole texts and their beginnings are compared with labels."""
-
-
-@dataclass(frozen=True)
-class LabelKeys:
-    """Hashes of label texts, to find the label that a text is.
-
-    Args:
-        keys: (G,) different hashes, ascending.
-        words: (W,) numbers of words of the label texts, ascending: a text may begin with a label's
-            text, as a title stands before the contents. Empty if whole texts are compared alone.
-    """
-
-    keys: NDArray[np.uint64]
-    words: NDArray[np.int64]
-
-    def groups(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """(N,) position of the label text that each text is, or the longest it begins with; -1."""
-        found = self._positions(text_keys(texts))
-        open_ = np.flatnonzero(found < 0)
-        if not len(self.words) or not len(open_):
-            return found
-        firsts = [self._beginnings(texts[row]) for row in open_.tolist()]
-        owners = np.repeat(open_, [len(own) for own in firsts])
-        places = self._positions(text_keys([first for own in firsts for first in own]))
-        known = places >= 0
-        found[owners[known]] = places[known]  # the longest is the last one of a text
-        return found
-
-    def _positions(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        if not len(self.keys):
-            return np.full(len(keys), -1, np.int64)
-        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[places] == keys, places, -1).astype(np.int64)
-
-    def _beginnings(self, text: str) -> list[str]:
-        """Return the first words of a text, in each number that a label has and longest last."""
-        words = text.split(maxsplit=MAX_WORDS)[:MAX_WORDS]
-        return [" ".join(words[:n]) for n in self.words.tolist() if n <= len(words)]
-
-
-def text_keys(texts: Sequence[str]) -> NDArray[np.uint64]:
-    """(N,) a 64-bit hash of each text, alike for other cases and spaces."""
-    digests = [
-        hashlib.blake2b(" ".join(text.casefold().split()).encode(errors="replace"), digest_size=8)
-        for text in texts
-    ]
-    return np.frombuffer(b"".join(each.digest() for each in digests), np.uint64)
 
 
 class Backlinks(Retriever):
@@ -182,41 +131,6 @@ class Backlinks(Retriever):
         """Votes of each label, in [0, 1]."""
         found = look_up(self._votes(queries), rows.cpu().numpy())
         return torch.from_numpy(found).to(rows.device)
-
-
-def group_links(
-    groups: NDArray[np.int64], targets: NDArray[np.integer], indptr: NDArray[np.integer]
-) -> NDArray[np.int64]:
-    """Return the different links between label texts.
-
-    Args:
-        groups: (N,) the label text that each training text is; -1.
-        targets: (nnz,) the label texts that the training texts have, text by text.
-        indptr: (N + 1,) where those of each text begin.
-
-    Returns:
-        (M, 2) a label text, and one that it has as a label; ascending, none with itself.
-    """
-    sources = np.repeat(groups, np.diff(indptr))
-    kept = (sources >= 0) & (sources != targets)
-    width = int(max(groups.max(initial=0), targets.max(initial=0))) + 1
-    pairs = sorted_unique(sources[kept] * width + targets[kept])
-    return np.stack([pairs // width, pairs % width], axis=1)
-
-
-def two_way(links: NDArray[np.int64], n: int) -> tuple[int, int]:
-    """Count the links that exist in both directions, and those of which both could exist.
-
-    Both could exist if the label is a training text with links, too.
-    """
-    sources = np.zeros(n, bool)
-    sources[links[:, 0]] = True
-    possible = links[sources[links[:, 1]]]
-    forward, back = links[:, 0] * n + links[:, 1], possible[:, 1] * n + possible[:, 0]
-    if not len(possible):
-        return 0, 0
-    places = np.minimum(np.searchsorted(forward, back), len(forward) - 1)
-    return int((forward[places] == back).sum()), len(possible)
 
 
 def _with_titles(labels: LabelKeys, context: FitContext) -> LabelKeys | None:
