@@ -38,7 +38,9 @@ def test_initial_weights_are_unit_sums_and_can_be_pruned():
     queries, labels = sparse(6, 9), sparse(3, 9)
     own = sp.csr_matrix(np.array([[1, 0, 0], [1, 1, 0]] * 3, np.float32))
     whole = initial_weights(queries, own, labels, 1000).toarray()
-    sums = own.toarray().T @ queries.toarray() + labels.toarray()
+    # Six, three and no training texts: the label's own text counts 1 + 0.3 * 5, 1 + 0.3 * 2, 1.
+    parts = [part.toarray().astype(np.float64) for part in (own, queries, labels)]
+    sums = parts[0].T @ parts[1] + np.array([[2.5], [1.6], [1.0]]) * parts[2]
     expected = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
     pruned = initial_weights(queries, own, labels, 7)

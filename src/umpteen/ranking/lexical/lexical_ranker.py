@@ -126,8 +126,9 @@ class LexicalRanker(Generic[Terms]):
         """Fit the weights.
 
         The initial weights of a label are the sum of the tf-idf vectors of its training texts and
-        of its own text. Each round mines the best-scored labels of every text, lets those labels
-        weigh the text's terms, and minimizes the logistic loss of positives and mined labels.
+        of its own text (see ``initial_weights``). Each round mines the best-scored labels of every
+        text, lets those labels weigh the text's terms, and minimizes the logistic loss of positives
+        and mined labels.
 
         Args:
             vectorizer: Made the vectors.

@@ -17,6 +17,8 @@ from umpteen.ranking.lexical.matrices import (
 
 MIN_WEIGHTS = 24
 """Weights that a label has at least, where its texts have as many terms."""
+OWN_TEXT_SHARE = 0.3
+"""Weight that each training text after the first one adds to the label's own text."""
 BLOCK_PRODUCTS = 16 << 20
 """Products of a sparse matrix that are added up at once."""
 
@@ -24,7 +26,11 @@ BLOCK_PRODUCTS = 16 << 20
 def initial_weights(
     queries: sp.csr_matrix, targets: sp.csr_matrix, labels: sp.csr_matrix, max_weights: int
 ) -> sp.csr_matrix:
-    """Return (L, V) unit rows: the sum of a label's training texts and its own text.
+    """Return (L, V) unit rows: the sum of a label's training texts and its weighted own text.
+
+    The weight of the own text grows with the number n of training texts, ``1 + OWN_TEXT_SHARE *
+    (n - 1)``. With a weight of 1, the own text would vanish among the texts of a frequent label,
+    most of whose words belong to other labels.
 
     Where there are more than ``max_weights``, each label keeps its ``MIN_WEIGHTS`` largest, and the
     others are the largest sums of all: a term of many texts of a frequent label counts more than
@@ -39,12 +45,17 @@ def initial_weights(
     ones = sp.csr_matrix(
         (np.ones(targets.nnz, np.float32), targets.indices, targets.indptr), shape=targets.shape
     )
+    by_label = sp.csr_matrix(ones.T)
+    counts = np.diff(by_label.indptr)
+    own_weights = (1 + OWN_TEXT_SHARE * np.maximum(counts - 1, 0)).astype(np.float32)
+    values = labels.data * np.repeat(own_weights, np.diff(labels.indptr))
+    own_texts = sp.csr_matrix((values, labels.indices, labels.indptr), shape=labels.shape)
     each = min(MIN_WEIGHTS, max_weights // max(1, labels.shape[0]))
 
     def always(sums: sp.csr_matrix, own: sp.csr_matrix) -> NDArray[np.bool_]:
         return largest_of_rows(sums, each)
 
-    return unit_rows(_pruned_sum(labels, sp.csr_matrix(ones.T), queries, max_weights, always))
+    return unit_rows(_pruned_sum(own_texts, by_label, queries, max_weights, always))
 
 
 def widen(
