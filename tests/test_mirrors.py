@@ -128,6 +128,7 @@ COVERED = {
     "training/test_bank_loss.py": "training/embedding_bank",
     "training/test_devices.py": "training/build_loop",
     "training/test_checkpoint.py": "training/checkpoint_shards training/checkpoint_tensors",
+    "cli/test_fit_ensemble.py": "training/same_labels",
     "training/test_fit_ensemble.py": """
         training/cross_validation training/ensemble_validation training/fit_retrievers""",
     "training/test_loop.py": "training/progress training/session",

@@ -2,10 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
+from scipy.sparse import csr_matrix
 
 import umpteen
+from umpteen.data.convert import save_dataset
+from umpteen.data.dataset import Dataset
+from umpteen.data.labels import LabelSet
 
 FITTED = ["--set=ensemble.min_queries=5", "--device", "cpu"]
 
@@ -28,6 +33,33 @@ def own(fitted, tmp_path):
 def answers(result) -> list[dict]:
     assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.split("\n") if line]
+
+
+def widened(targets, n):
+    return csr_matrix(
+        (targets.data, targets.indices, targets.indptr), shape=(len(targets.indptr) - 1, n)
+    )
+
+
+@pytest.mark.parametrize("command", ["fit-ensemble", "rerank"])
+def test_data_with_other_labels_is_refused(umpteen_command, own, tiny_data, tmp_path, command):
+    labels, before = tiny_data.labels, sorted(own.rglob("*"))
+    titles = list(labels.titles)
+    turned = LabelSet(labels.ids[::-1], titles[::-1])
+    more = LabelSet([*labels.ids, "new"], [*titles, "a new label"])
+    for name, other, found in [("turned", turned, "row 1 is 'L39', in the run 'L00'"),
+                               ("more", more, "row 41 is 'new', in the run missing")]:  # fmt: skip
+        n = len(other)
+        splits = {
+            name: replace(part, targets=widened(part.targets, n))
+            for name, part in tiny_data.splits.items()
+        }
+        save_dataset(Dataset(other, splits, name=name), tmp_path / name, to="jsonl")
+        result = umpteen_command(command, own, tmp_path / name, "--device", "cpu")
+        assert result.exit_code == 1
+        assert found in result.stderr
+        assert "Traceback" not in result.stderr
+    assert sorted(own.rglob("*")) == before
 
 
 def test_the_table_has_a_row_for_each_combination(umpteen_command, own, tiny_data_folder):

@@ -3,7 +3,14 @@
 import numpy as np
 
 from umpteen.data.dataset import Split, targets_from_rows
-from umpteen.data.label_links import LabelKeys, count_links, text_keys, two_way
+from umpteen.data.label_links import (
+    MAX_SAME,
+    LabelKeys,
+    count_links,
+    first_keys,
+    text_keys,
+    two_way,
+)
 from umpteen.data.labels import LabelSet
 
 
@@ -42,3 +49,26 @@ def test_counts_equal_a_loop_over_texts():
         "both": sum((b, a) in links for a, b in possible),
     }
     assert 0 < found["both"] < found["links"]
+
+
+def test_empty_texts_and_texts_of_very_many_labels_are_no_items():
+    names = ["", " ", *["untitled"] * (MAX_SAME + 1), *["same"] * MAX_SAME, "alone"]
+    keys, groups = LabelKeys.of(names)
+    assert len(keys.keys) == 2
+    assert (groups[: MAX_SAME + 3] == -1).all()
+    assert len(set(groups[MAX_SAME + 3 : -1].tolist())) == 1
+    assert keys.groups(["", "Untitled", "SAME", "alone"]).tolist() == [
+        -1,
+        -1,
+        groups[-2],
+        groups[-1],
+    ]
+
+
+def test_first_words_have_the_keys_of_texts():
+    text = "Red  SOFA\tof Straße wood"
+    words = text.split()
+    wanted = frozenset({1, 3, 5, 9})
+    expected = text_keys([" ".join(words[:n]) for n in (1, 3, 5)]).tolist()
+    assert list(first_keys(text, wanted)) == expected
+    assert list(first_keys("", wanted)) == []

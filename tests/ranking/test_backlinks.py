@@ -107,6 +107,22 @@ def test_titles_before_contents_are_found():
     assert groups[1] >= 0
 
 
+def test_tags_at_the_beginning_of_many_texts_are_no_titles():
+    tags = [f"tag{row}" for row in range(6)]
+    texts = [f"{tags[row % 6]} question number {row}" for row in range(60)]
+    labels = [[(row + 1) % 6, (row + 5) % 6] for row in range(60)]
+    assert Backlinks.fit(context(texts, labels, tags)) is None
+    assert Backlinks.fit(context(texts[:6], labels[:6], tags)) is not None
+
+
+def test_an_empty_text_has_no_votes():
+    names, texts = [*NAMES, "", ""], [*TEXTS, ""]
+    found = scores(Backlinks.fit(context(texts, [*LABELS, [0, 7]], names)), [*TEXTS, ""], 9)
+    assert (found[:, 7:] == 0).all()
+    assert (found[-1] == 0).all()
+    np.testing.assert_allclose(found[:-1, :7], scores(Backlinks.fit(context()), TEXTS))
+
+
 def test_a_loaded_retriever_gives_the_same_scores(tmp_path):
     fitted = Backlinks.fit(context())
     fitted.save(tmp_path)

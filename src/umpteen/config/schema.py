@@ -310,7 +310,7 @@ class ExamplesConfig:
 
 @dataclass(frozen=True)
 class EnsembleConfig:
-    """The ensemble of all scorers: dual, classifier, kNN and lexical."""
+    """The ensemble of all scorers."""
 
     enabled: str = "auto"
     """``auto`` fits it at the end of training; ``off`` never."""

@@ -6,8 +6,9 @@ In data of related items every item is a label, and an item whose relations are 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,11 @@ from umpteen.sorted_unique import sorted_unique
 
 MAX_WORDS = 32
 """Words at the beginning of a text that may be its title."""
+MAX_SAME = 100
+"""Labels with the same text; more of them, such as "untitled", are no item."""
+TEXTS_AT_ONCE = 4096
+"""Texts that are looked up together."""
+NO_WORDS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,41 @@ class LabelKeys:
     keys: NDArray[np.uint64]
     words: NDArray[np.int64]
 
-    def groups(self, texts: Sequence[str]) -> NDArray[np.int64]:
+    @classmethod
+    def of(cls, label_texts: Iterable[str]) -> tuple[LabelKeys, NDArray[np.int64]]:
+        """Return the keys of some labels, and (L,) the position of each label's key.
+
+        It is -1 for an empty text, and for one that more than ``MAX_SAME`` labels have.
+        """
+        own = text_keys(label_texts)
+        keys = sorted_unique(own)
+        places = np.searchsorted(keys, own)
+        counts = np.bincount(places, minlength=len(keys))
+        kept = (counts <= MAX_SAME) & (keys != text_keys([""])[0])
+        numbers = np.where(kept, np.cumsum(kept) - 1, -1)
+        return cls(keys[kept], NO_WORDS), numbers[places].astype(np.int64)
+
+    def with_titles(self, label_texts: Iterable[str]) -> LabelKeys:
+        """Return keys that also find the label that a text begins with."""
+        counts = sorted_unique(np.array([len(text.split()) for text in label_texts], np.int64))
+        return replace(self, words=counts[(counts > 0) & (counts <= MAX_WORDS)])
+
+    def groups(self, texts: Iterable[str]) -> NDArray[np.int64]:
         """(N,) position of the label text that each text is, or the longest it begins with; -1."""
+        rest, parts = iter(texts), [np.zeros(0, np.int64)]
+        while some := list(islice(rest, TEXTS_AT_ONCE)):
+            parts.append(self._groups_of_some(some))
+        return np.concatenate(parts)
+
+    def _groups_of_some(self, texts: list[str]) -> NDArray[np.int64]:
         found = self._positions(text_keys(texts))
-        open_ = np.flatnonzero(found < 0)
-        if not len(self.words) or not len(open_):
+        others = np.flatnonzero(found < 0)
+        if not len(self.words) or not len(others):
             return found
-        firsts = [self._beginnings(texts[row]) for row in open_.tolist()]
-        owners = np.repeat(open_, [len(own) for own in firsts])
-        places = self._positions(text_keys([first for own in firsts for first in own]))
+        wanted = frozenset(self.words.tolist())
+        pairs = [(key, row) for row in others.tolist() for key in first_keys(texts[row], wanted)]
+        keys, rows = zip(*pairs, strict=True) if pairs else ((), ())
+        places, owners = self._positions(np.array(keys, np.uint64)), np.array(rows, np.int64)
         known = places >= 0
         found[owners[known]] = places[known]  # the longest is the last one of a text
         return found
@@ -52,19 +84,22 @@ class LabelKeys:
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, places, -1).astype(np.int64)
 
-    def _beginnings(self, text: str) -> list[str]:
-        """Return the first words of a text, in each number that a label has and longest last."""
-        words = text.split(maxsplit=MAX_WORDS)[:MAX_WORDS]
-        return [" ".join(words[:n]) for n in self.words.tolist() if n <= len(words)]
 
-
-def text_keys(texts: Sequence[str]) -> NDArray[np.uint64]:
+def text_keys(texts: Iterable[str]) -> NDArray[np.uint64]:
     """(N,) a 64-bit hash of each text, alike for other cases and spaces."""
-    digests = [
-        hashlib.blake2b(" ".join(text.casefold().split()).encode(errors="replace"), digest_size=8)
-        for text in texts
-    ]
-    return np.frombuffer(b"".join(each.digest() for each in digests), np.uint64)
+    normal = (" ".join(text.casefold().split()).encode(errors="replace") for text in texts)
+    digests = (hashlib.blake2b(text, digest_size=8).digest() for text in normal)
+    return np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64)
+
+
+def first_keys(text: str, wanted: frozenset[int]) -> Iterator[int]:
+    """Yield what ``text_keys`` returns for the first words of a text, in each wanted number."""
+    running = hashlib.blake2b(digest_size=8)
+    for number, word in enumerate(text.split(maxsplit=MAX_WORDS)[:MAX_WORDS], start=1):
+        space = " " if number > 1 else ""
+        running.update((space + word.casefold()).encode(errors="replace"))
+        if number in wanted:
+            yield int.from_bytes(running.digest(), "little")
 
 
 def group_links(
@@ -74,14 +109,14 @@ def group_links(
 
     Args:
         groups: (N,) the label text that each training text is; -1.
-        targets: (nnz,) the label texts that the training texts have, text by text.
+        targets: (nnz,) the label texts that the training texts have, text by text; -1.
         indptr: (N + 1,) where those of each text begin.
 
     Returns:
         (M, 2) a label text, and one that it has as a label; ascending, none with itself.
     """
     sources = np.repeat(groups, np.diff(indptr))
-    kept = (sources >= 0) & (sources != targets)
+    kept = (sources >= 0) & (targets >= 0) & (sources != targets)
     width = int(max(groups.max(initial=0), targets.max(initial=0))) + 1
     pairs = sorted_unique(sources[kept] * width + targets[kept])
     return np.stack([pairs // width, pairs % width], axis=1)
@@ -108,11 +143,8 @@ def count_links(labels: LabelSet, split: Split) -> dict[str, int]:
     Returns:
         ``texts``; ``links`` of which both directions could exist; ``both`` directions do.
     """
-    own = text_keys(labels.texts)
-    keys = sorted_unique(own)
-    groups = LabelKeys(keys, np.zeros(0, np.int64)).groups(split.titles)
-    targets = split.filtered_targets()
-    group_of_label = np.searchsorted(keys, own)
+    keys, group_of_label = LabelKeys.of(labels.titles)
+    groups, targets = keys.groups(split.titles), split.filtered_targets()
     links = group_links(groups, group_of_label[targets.indices], targets.indptr)
-    both, possible = two_way(links, len(keys))
+    both, possible = two_way(links, len(keys.keys))
     return {"texts": int((groups >= 0).sum()), "links": possible, "both": both}

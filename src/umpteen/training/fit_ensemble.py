@@ -45,6 +45,7 @@ from umpteen.training.fit_time import (
     texts_in_time,
 )
 from umpteen.training.prepare import default_cache, training_splits, with_configured_propensity
+from umpteen.training.same_labels import require_same_labels
 from umpteen.training.stage_log import QUIET, StageLog, as_stage_log, log_table
 from umpteen.training.time_budget import FOLD_SHARE
 from umpteen.types import Log
@@ -85,6 +86,7 @@ def fit_ensemble_of_run(
     started, log = time.monotonic(), as_stage_log(log)
     with log.stage("Loading the model", announced=False):
         predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+    require_same_labels(predictor, data, folder)
     dataset, judge = _splits(data, settings, predictor.propensity or data.propensity)
     limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
     encode = partial(vectors_for_first, predictor.vectors, ranks=ranks)

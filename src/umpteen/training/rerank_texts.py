@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from umpteen.config.schema import RunConfig
 from umpteen.data.dataset import Dataset
+from umpteen.errors import RunError
 from umpteen.predictor import Predictor
 from umpteen.ranking.candidates import Candidates
 from umpteen.ranking.ensemble_model import EnsembleModel
@@ -196,6 +197,12 @@ def _examples_of_fold(
     seed: int,
 ) -> tuple[Retrieved, RerankExamples]:
     """Return the texts of a fold with what its model retrieves, and training examples of them."""
+    lacking = set(model.variants[0].retrievers) - set(stored.retrievers)
+    if lacking:
+        raise RunError(
+            f"the model of a fold has no {', '.join(sorted(lacking))}, which the run has; "
+            "give the ensemble more time with --set ensemble.seconds=600"
+        )
     lost = lost_labels(counts, of_fold.label_counts)
     own = without_lost(retrieve(predictor, stored, model, of_fold), lost)
     variant = model.variants[0]

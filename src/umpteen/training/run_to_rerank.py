@@ -20,6 +20,7 @@ from umpteen.training.ensemble_validation import Judge, judge_of
 from umpteen.training.prepare import training_splits, with_configured_propensity
 from umpteen.training.rerank_pairs import PairOptions
 from umpteen.training.retrieved import Retrieved, retrieve
+from umpteen.training.same_labels import require_same_labels
 
 
 class TooFewTexts(ConfigError):
@@ -76,6 +77,7 @@ def load_run(folder: RunFolder, data: Dataset, settings: RunConfig, device: str)
     """
     dataset = training_splits(with_configured_propensity(data, settings), settings)
     predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+    require_same_labels(predictor, data, folder)
     stored = load_ensemble(
         folder.ensemble,
         predictor.label_vectors,

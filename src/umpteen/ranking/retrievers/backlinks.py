@@ -2,7 +2,7 @@
 
 Where related items are recommended, texts and labels are the same things: the text "dog" has the
 label "wolf", and the text "wolf" may have the label "dog". Heads compare vectors and the lexical
-scorers words, and neither knows that the link exists in the other direction.
+scorers words; neither uses the link in the other direction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
-from umpteen.data.label_links import MAX_WORDS, LabelKeys, group_links, text_keys, two_way
+from umpteen.data.label_links import LabelKeys, group_links, two_way
 from umpteen.errors import RunError
 from umpteen.files import LOAD_ERRORS
 from umpteen.log_lines import Detail
@@ -61,27 +61,24 @@ class Backlinks(Retriever):
     @classmethod
     def fit(cls, context: FitContext) -> Self | None:
         """Collect the links of training texts; None where few exist in both directions."""
-        own = text_keys(context.label_texts)
-        keys = sorted_unique(own)
-        group_of_label = np.searchsorted(keys, own)
-        labels = LabelKeys(keys, np.zeros(0, np.int64))
+        labels, group_of_label = LabelKeys.of(context.label_texts)
+        if _titles_come_first(labels, context):
+            labels = labels.with_titles(context.label_texts)
         groups = labels.groups(context.texts)
-        if (with_titles := _with_titles(labels, context)) is not None:
-            labels, groups = with_titles, with_titles.groups(context.texts)
         links = group_links(groups, group_of_label[context.targets.indices], context.targets.indptr)
-        both, possible = two_way(links, len(keys))
+        both, possible = two_way(links, len(labels.keys))
         suits = possible >= MIN_LINKS and both >= MIN_SHARE * possible
         if not suits and not context.requires("backlinks"):
             return None
         context.log(Detail(f"Backlinks: {both:,} of {possible:,} links exist in both directions"))
-        n = len(keys)
-        members = _ones(group_of_label, np.arange(len(own)), (n, len(own)))
+        n, known = len(labels.keys), np.flatnonzero(group_of_label >= 0)
+        members = _ones(group_of_label[known], known, (n, len(group_of_label)))
         votes = _ones(links[:, 1], links[:, 0], (n, n)) @ members
         votes.sort_indices()
         votes.data = round_to_half(votes.data / np.diff(votes.indptr)[row_numbers(votes)])
         if not len(labels.words):  # a text without links needs no key, but may begin with another
             linked = np.diff(votes.indptr) > 0
-            labels, votes = LabelKeys(keys[linked], labels.words), votes[linked]
+            labels, votes = LabelKeys(labels.keys[linked], labels.words), votes[linked]
         return cls(labels, votes)
 
     @classmethod
@@ -133,14 +130,14 @@ class Backlinks(Retriever):
         return torch.from_numpy(found).to(rows.device)
 
 
-def _with_titles(labels: LabelKeys, context: FitContext) -> LabelKeys | None:
-    """Return keys for the beginnings of texts; None where as many whole texts are labels."""
-    counts = sorted_unique(np.array([len(text.split()) for text in context.label_texts], np.int64))
-    counts = counts[(counts > 0) & (counts <= MAX_WORDS)]
+def _titles_come_first(labels: LabelKeys, context: FitContext) -> bool:
+    """Return whether texts begin with label texts far more often than they are label texts."""
     some = list(context.texts[:: max(1, len(context.texts) // TITLES_TRIED)])
-    titles = LabelKeys(labels.keys, counts)
-    whole, begun = (int((keys.groups(some) >= 0).sum()) for keys in (labels, titles))
-    return titles if 2 * whole < begun else None
+    whole = int((labels.groups(some) >= 0).sum())
+    begun = labels.with_titles(context.label_texts).groups(some)
+    begun = begun[begun >= 0]
+    # Tags also stand at the beginning of texts, but of many texts each.
+    return 2 * whole < len(begun) <= 2 * len(sorted_unique(begun))
 
 
 def _ones(

@@ -60,11 +60,11 @@ class CharacterRanker(Retriever):
     @classmethod
     def fit(cls, context: FitContext) -> Self | None:
         """Learn the weights of n-grams from enough texts that are not too long."""
-        if not context.lexical or context.device.type != "cpu" or _read_already(context):
+        if not context.lexical:
             return None
         texts = [text[:CHARACTERS] for text in context.texts]
-        few, required = len(texts) < MIN_TEXTS, context.requires("character_ranker")
-        if (few and not required) or sum(map(len, texts)) > MAX_CHARACTERS:
+        required = context.requires("character_ranker")
+        if not required and not _suits(texts, context):
             return None
         now = time.monotonic()
         seconds = min(context.seconds - context.ranker_seconds, context.until - now)
@@ -156,6 +156,13 @@ class CharacterRanker(Retriever):
         """
         cosines = product(self.terms(queries), sp.csr_matrix(self.rows(names).T))
         return np.float32(SCALE) * np.asarray(look_up(cosines, places), np.float32)
+
+
+def _suits(texts: Sequence[str], context: FitContext) -> bool:
+    """Return whether there are enough texts, not too long, on a CPU, and no n-grams so far."""
+    if context.device.type != "cpu" or _read_already(context):
+        return False
+    return len(texts) >= MIN_TEXTS and sum(map(len, texts)) <= MAX_CHARACTERS
 
 
 def _read_already(context: FitContext) -> bool:
