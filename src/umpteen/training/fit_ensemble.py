@@ -84,9 +84,7 @@ def fit_ensemble_of_run(
     if not ranks.json_from_first(_is_due(folder, settings, again=again)):
         return None
     started, log = time.monotonic(), as_stage_log(log)
-    with log.stage("Loading the model", announced=False):
-        predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
-    require_same_labels(predictor, data, folder)
+    predictor = _loaded(folder, data, device, log)
     dataset, judge = _splits(data, settings, predictor.propensity or data.propensity)
     limit = limit or FitTime(started + settings.ensemble.seconds, strict=False)
     encode = partial(vectors_for_first, predictor.vectors, ranks=ranks)
@@ -115,6 +113,13 @@ def fit_ensemble_of_run(
             time_fit=partial(_fit_seconds, settings=settings), log=log,
         )  # fmt: skip
     return _saved(folder, _with_weights(stored, found, settings, limit, log), started, log)
+
+
+def _loaded(folder: RunFolder, data: Dataset, device: str, log: StageLog) -> Predictor:
+    with log.stage("Loading the model", announced=False):
+        predictor = Predictor.load(folder.path, device=device, with_ensemble=False).as_trained()
+    require_same_labels(predictor, data, folder)
+    return predictor
 
 
 def _splits(
