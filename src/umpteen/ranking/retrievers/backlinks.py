@@ -38,7 +38,7 @@ MIN_LINKS = 50
 MIN_SHARE = 0.1
 """Of these links, the share that exists in both directions."""
 TITLES_TRIED = 2000
-"""Training texts on which whole texts and their beginnings are compared with labels."""
+"""Training texts on which whole texts and their first words are compared with labels."""
 
 
 class Backlinks(Retriever):
